@@ -1,0 +1,58 @@
+#pragma once
+
+// The whole graph: spawns and wires the actors of one device. The only header of this folder that gateway, cli and examples need.
+
+#include "messages/stream.hpp"
+#include "messages/validate.hpp"
+#include "model/device.hpp"
+#include "model/text/tokenizer.hpp"
+
+#include <chrono>
+#include <functional>
+#include <memory>
+
+namespace millrace {
+
+struct PipelineOptions {
+  int32_t max_batch_size = 16;        // sequences that decode together
+  int32_t prefill_chunk = 128;        // prompt tokens in one pass
+  int64_t max_queued_tokens = 65536;  // prompt tokens waiting for a device; beyond it requests are refused as busy
+  int32_t max_queued_requests = 1024;
+};
+
+struct PipelineStats {
+  int32_t running = 0, waiting = 0;        // choices
+  int64_t queued_tokens = 0;
+  int32_t kv_blocks_used = 0, kv_blocks_total = 0;
+  int64_t prompt_tokens = 0, generated_tokens = 0;
+  int64_t finished = 0, rejected = 0, restarts = 0;
+};
+
+/// Called with each event of each request, in order for a request, on a thread of the pipeline. Must not block or throw.
+using EventSink = std::function<void(const Event&)>;
+
+class Pipeline {
+public:
+  Pipeline(std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<Device> device, const PipelineOptions& options,
+           EventSink sink);
+  /// Cancels what still runs (each request gets its end), then ends the actors.
+  ~Pipeline();
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
+
+  const Limits& limits() const;
+
+  /// Takes a request or refuses it at once. A taken one ends in exactly one Done or Rejected. Any thread.
+  std::optional<Failure> submit(Generate request);
+  /// An unknown id is ignored. Any thread.
+  void cancel(const StreamId& request);
+  /// Refuses new requests from now on and waits until the running ones have ended; true if they did within the time.
+  bool drain(std::chrono::milliseconds grace);
+  PipelineStats stats() const;
+
+private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+} // namespace millrace

@@ -1,0 +1,55 @@
+#pragma once
+
+// The edge: ZeroMQ in, ZeroMQ out. One thread owns all sockets; the pipeline hands events over through a queue and a wake-up.
+
+#include "messages/stream.hpp"
+#include "messages/validate.hpp"
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace millrace {
+
+/// What the gateway needs of a pipeline; a test may stand in for it. Called on the gateway's thread, must not block.
+struct Backend {
+  std::function<std::optional<Failure>(Generate)> submit;
+  std::function<void(const StreamId&)> cancel;
+};
+
+struct GatewayOptions {
+  std::string requests = "tcp://127.0.0.1:5555"; // ROUTER; port 0 or * picks a free one
+  std::string events = "tcp://127.0.0.1:5556";   // XPUB
+  size_t stream_log_bytes = 8u << 20;            // of one stream; the oldest events go first
+  size_t total_log_bytes = 256u << 20;           // of all streams; the oldest ended streams go first
+  std::chrono::milliseconds log_ttl{300'000};    // of an ended stream
+  std::chrono::milliseconds heartbeat{2'000};    // idle streams
+  size_t max_subscriptions = 100'000;
+};
+
+class Gateway {
+public:
+  /// Binds and starts the thread. Throws std::system_error naming the endpoint. Refuses endpoints that are not loopback or ipc.
+  Gateway(const GatewayOptions& options, Backend backend);
+  /// Closes the sockets (what is queued for subscribers gets 200 ms to leave) and ends the thread.
+  ~Gateway();
+  Gateway(const Gateway&) = delete;
+  Gateway& operator=(const Gateway&) = delete;
+
+  /// The endpoints in use, with the ports that were picked.
+  std::string requests_endpoint() const;
+  std::string events_endpoint() const;
+
+  /// An event of the pipeline: logged, then published. Any thread; never blocks on a socket.
+  void publish(const Event& event);
+  /// Refuses new requests from now on ("draining").
+  void drain();
+
+private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+} // namespace millrace

@@ -1,0 +1,1 @@
+#include "kernels/thread_pool.hpp"

@@ -1,0 +1,1 @@
+#include "model/block_manager.hpp"

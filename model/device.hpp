@@ -1,0 +1,85 @@
+#pragma once
+
+// A device: weights, KV pool and the pass. The one mutable thing that the prefill and the decode actor share.
+
+#include "model/block_manager.hpp"
+#include "model/config.hpp"
+#include "kernels/matmul.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <condition_variable>
+#include <span>
+#include <string>
+
+namespace millrace {
+
+using TokenId = int32_t;
+
+/// One row of a pass: a token at its position in a sequence. Its key and value are stored in `blocks`.
+struct Row {
+  TokenId token = 0;
+  int32_t position = 0;
+  std::span<const BlockId> blocks; // of its sequence; covers position
+  bool wants_logits = false;
+};
+
+/// What identifies a device's arithmetic: equal keys give equal bits (failover goes only to an equal key).
+struct DeviceKey {
+  uint64_t weights_hash = 0;  // xxHash of the model file
+  std::string kernel_path;    // "avx512vnni"
+  std::string activations;    // "q8", "f32"
+  bool operator==(const DeviceKey&) const = default;
+};
+
+/// Thread-safe. Passes are run one at a time, first come first served, so prefill chunks and decode steps alternate.
+class Device {
+public:
+  virtual ~Device() = default;
+
+  virtual const ModelConfig& config() const = 0;
+  virtual const DeviceKey& key() const = 0;
+  virtual std::string name() const = 0; // "cpu:0"
+
+  BlockManager& blocks() { return *blocks_; }
+  int32_t context_length() const { return context_length_; } // positions that one sequence may have
+
+  /// Runs all rows through the model. Rows of one sequence stand together in ascending position; everything before the first of
+  /// them is in the cache. logits: [rows that want them, vocab_size], in the order of rows.
+  /// Equal rows give equal bits, whatever else is in the pass (origin rule; on a CPU prompt and generated rows share one path).
+  void forward(std::span<const Row> rows, std::span<float> logits);
+
+  /// Seconds spent in passes and rows run so far.
+  struct Counters { double busy_seconds = 0; int64_t passes = 0; int64_t rows = 0; };
+  Counters counters() const;
+
+protected:
+  Device(int32_t n_blocks, int32_t context_length);
+  virtual void run_pass(std::span<const Row> rows, std::span<float> logits) = 0;
+
+private:
+  std::shared_ptr<BlockManager> blocks_;
+  int32_t context_length_;
+  mutable std::mutex mutex_;
+  std::condition_variable turn_;
+  uint64_t next_ticket_ = 0, serving_ = 0;
+  Counters counters_;
+};
+
+class Model; // model/model.hpp
+
+struct CpuDeviceOptions {
+  int threads = 0;                        // 0: all physical cores
+  int32_t context_length = 0;             // 0: the model's, at most 4096
+  int64_t kv_positions = 0;               // 0: 8 contexts; rounded up to blocks
+  Isa isa = Isa::scalar;                  // see active_isa()
+  Activations activations = Activations::q8; // ignored (f32) on the scalar path
+  std::function<void(double)> progress;   // share of the weights that is packed, 0 … 1
+};
+
+/// Packs the weights for this CPU. The model must stay alive as long as the device (it is held).
+std::unique_ptr<Device> make_cpu_device(std::shared_ptr<const Model> model, const CpuDeviceOptions& options, int index = 0);
+
+} // namespace millrace
