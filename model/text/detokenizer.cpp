@@ -1,1 +1,1 @@
-#include "model/text/tokenizer.hpp"
+#include "model/text/detokenizer.hpp"

@@ -1,0 +1,1 @@
+#include "model/text/stop_matcher.hpp"
