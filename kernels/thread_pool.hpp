@@ -5,6 +5,10 @@
 
 namespace millrace {
 
+/// Physical cores that this process may use: its affinity mask, hyper-threads of one core counted once, and no more
+/// than the CPU quota of its control group. At least 1.
+int physical_cores();
+
 /// A fixed set of threads that run the tasks of one loop at a time. The caller is one of them.
 /// Workers spin briefly, then sleep: an idle pool uses no CPU.
 class ThreadPool {
@@ -20,7 +24,7 @@ public:
   /// Calls task(i, thread) once for each i in [0, n), on some thread 0 <= thread < size(), and returns
   /// when all have returned. Which thread takes which i is not fixed, so a task must own what it writes.
   /// One caller at a time (the device's monitor sees to it); not from within a task. An exception of a
-  /// task is rethrown here once all have ended.
+  /// task is rethrown here once all have ended; of several, one.
   void run(int n, const std::function<void(int i, int thread)>& task);
 
 private:
