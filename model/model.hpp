@@ -7,6 +7,7 @@
 #include "model/gguf.hpp"
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct LayerTensors {
   Matrix q, k, v;                             // [heads * head_dim | kv_heads * head_dim, hidden]
   std::vector<float> q_bias, k_bias, v_bias;  // [rows of q, k, v] or absent
   Matrix o;                                   // [hidden, heads * head_dim]
+  std::vector<float> o_bias;                  // [hidden] or absent
   std::vector<float> ffn_norm;                // [hidden]
   Matrix gate, up;                            // [intermediate, hidden]
   Matrix down;                                // [hidden, intermediate]
@@ -33,13 +35,14 @@ public:
 
   const GgufFile& file() const { return *file_; }
   const ModelConfig& config() const { return config_; }
-  uint64_t hash() const { return hash_; } // xxHash3 of the whole file
+  /// xxHash3 of the whole file. The first call reads all of it; thread-safe.
+  uint64_t hash() const;
 
   Matrix embedding;                 // [vocab, hidden]
   Matrix output;                    // [vocab, hidden]; the embedding where the file ties them
   bool tied_output = false;
   std::vector<float> output_norm;   // [hidden]
-  std::vector<float> rope_factors;  // [rope_dim / 2] or empty
+  std::vector<float> rope_factors;  // [rope_dim / 2] divisors of the frequencies, or empty
   std::vector<LayerTensors> layers;
 
   /// Bytes of weights that one decode step reads (all but the embedding, unless tied).
@@ -49,7 +52,8 @@ public:
 private:
   std::unique_ptr<GgufFile> file_;
   ModelConfig config_;
-  uint64_t hash_ = 0;
+  mutable std::once_flag hashed_;
+  mutable uint64_t hash_ = 0;
 };
 
 } // namespace millrace
