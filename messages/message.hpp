@@ -1,7 +1,5 @@
 #pragma once
 
-#include <msgpack.hpp>
-
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,0 +1,185 @@
+#include "messages/validate.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+namespace millrace {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+
+Limits limits() {
+  Limits limits;
+  limits.vocab_size = 1000;
+  limits.context_length = 128;
+  return limits;
+}
+
+Generate request() {
+  Generate request;
+  request.prompt = "Once";
+  return request;
+}
+
+using Change = std::function<void(Generate&)>;
+
+std::optional<Failure> verdict(const Change& change) {
+  Generate changed = request();
+  change(changed);
+  return validate(changed, limits());
+}
+
+template <class T> Change set(T Generate::* field, std::type_identity_t<T> value) {
+  return [=](Generate& request) { request.*field = value; };
+}
+template <class T> Change set(T SamplingParams::* field, std::type_identity_t<T> value) {
+  return [=](Generate& request) { request.sampling.*field = value; };
+}
+Change ids(std::vector<TokenId> ids) {
+  return [=](Generate& request) {
+    request.prompt.reset();
+    request.prompt_ids = ids;
+  };
+}
+
+std::map<TokenId, float> many_biases(int count) {
+  std::map<TokenId, float> bias;
+  for (int i = 0; i < count; ++i) bias[i] = 1;
+  return bias;
+}
+
+TEST(Validate, AcceptsTheDefaults) { EXPECT_FALSE(validate(request(), limits())); }
+
+TEST(Validate, AcceptsBothEndsOfEachRange) {
+  using S = SamplingParams;
+  const std::vector<Change> changes = {
+      set(&S::temperature, 0.0f),
+      set(&S::temperature, 100.0f),
+      set(&S::temperature, 1e-38f),
+      set(&S::top_k, 0),
+      set(&S::top_k, kMost),
+      set(&S::top_p, 1e-30f),
+      set(&S::top_p, 1.0f),
+      set(&S::min_p, 0.0f),
+      set(&S::min_p, 1.0f),
+      set(&S::repetition_penalty, 1e-30f),
+      set(&S::repetition_penalty, 1e30f),
+      set(&S::frequency_penalty, -100.0f),
+      set(&S::frequency_penalty, 100.0f),
+      set(&S::presence_penalty, -100.0f),
+      set(&S::presence_penalty, 100.0f),
+      set(&S::logit_bias, {{0, -100.0f}, {999, 100.0f}}),
+      set(&S::logit_bias, many_biases(1000)),
+      set(&S::seed, 0),
+      set(&S::seed, std::numeric_limits<uint64_t>::max()),
+      set(&Generate::n, 1),
+      set(&Generate::n, 16),
+      set(&Generate::max_tokens, 1),
+      set(&Generate::max_tokens, 1 << 24),
+      set(&Generate::stop, std::vector<std::string>(16, "x")),
+      set(&Generate::stop, {std::string(1024, 'x')}),
+      set(&Generate::stop_ids, {0, 999}),
+      set(&Generate::logprobs, 0),
+      set(&Generate::logprobs, 20),
+      set(&Generate::prompt, ""),
+      set(&Generate::prompt, std::string("nul \0 and noncharacter \xEF\xBF\xBF", 27)),
+      ids({}),
+      ids({0, 999}),
+      ids(std::vector<TokenId>(127, 5)),
+  };
+  for (size_t i = 0; i < changes.size(); ++i) {
+    const auto failure = verdict(changes[i]);
+    EXPECT_FALSE(failure) << i << " " << failure->field << " " << failure->message;
+  }
+}
+
+TEST(Validate, RefusesWhatIsOutsideAndNamesFieldAndLimit) {
+  using S = SamplingParams;
+  struct Case {
+    Change change;
+    std::string field, limit;
+  };
+  const std::vector<Case> cases = {
+      {set(&S::temperature, -1e-9f), "sampling.temperature", "from 0 to 100"},
+      {set(&S::temperature, 100.1f), "sampling.temperature", "from 0 to 100"},
+      {set(&S::temperature, kNan), "sampling.temperature", "from 0 to 100"},
+      {set(&S::temperature, kInfinity), "sampling.temperature", "from 0 to 100"},
+      {set(&S::top_k, -1), "sampling.top_k", "from 0 to 2147483647"},
+      {set(&S::top_p, 0.0f), "sampling.top_p", "above 0 and at most 1"},
+      {set(&S::top_p, 1.0001f), "sampling.top_p", "above 0 and at most 1"},
+      {set(&S::top_p, kNan), "sampling.top_p", "above 0 and at most 1"},
+      {set(&S::min_p, -0.1f), "sampling.min_p", "from 0 to 1"},
+      {set(&S::min_p, 1.1f), "sampling.min_p", "from 0 to 1"},
+      {set(&S::min_p, kNan), "sampling.min_p", "from 0 to 1"},
+      {set(&S::repetition_penalty, 0.0f), "sampling.repetition_penalty", "above 0 and finite"},
+      {set(&S::repetition_penalty, -1.0f), "sampling.repetition_penalty", "above 0 and finite"},
+      {set(&S::repetition_penalty, kInfinity), "sampling.repetition_penalty", "above 0 and finite"},
+      {set(&S::repetition_penalty, kNan), "sampling.repetition_penalty", "above 0 and finite"},
+      {set(&S::frequency_penalty, 100.1f), "sampling.frequency_penalty", "from -100 to 100"},
+      {set(&S::frequency_penalty, kNan), "sampling.frequency_penalty", "from -100 to 100"},
+      {set(&S::presence_penalty, -kInfinity), "sampling.presence_penalty", "from -100 to 100"},
+      {set(&S::logit_bias, {{-1, 1.0f}}), "sampling.logit_bias[-1]", "from 0 to 999"},
+      {set(&S::logit_bias, {{1000, 1.0f}}), "sampling.logit_bias[1000]", "from 0 to 999"},
+      {set(&S::logit_bias, {{5, 100.5f}}), "sampling.logit_bias[5]", "from -100 to 100"},
+      {set(&S::logit_bias, {{5, -kInfinity}}), "sampling.logit_bias[5]", "from -100 to 100"},
+      {set(&S::logit_bias, {{5, kNan}}), "sampling.logit_bias[5]", "from -100 to 100"},
+      {set(&S::logit_bias, many_biases(1025)), "sampling.logit_bias", "at most 1024"},
+      {set(&Generate::n, 0), "n", "from 1 to 16"},
+      {set(&Generate::n, -1), "n", "from 1 to 16"},
+      {set(&Generate::n, 17), "n", "from 1 to 16"},
+      {set(&Generate::n, kMost), "n", "from 1 to 16"},
+      {set(&Generate::max_tokens, 0), "max_tokens", "at least 1"},
+      {set(&Generate::max_tokens, -1), "max_tokens", "from 1 to 16777216"},
+      {set(&Generate::max_tokens, kMost), "max_tokens", "from 1 to 16777216"},
+      {set(&Generate::stop, {""}), "stop[0]", "not be empty"},
+      {set(&Generate::stop, {"a", std::string(1025, 'x')}), "stop[1]", "at most 1024"},
+      {set(&Generate::stop, {std::string("\xED\xA0\x80")}), "stop[0]", "UTF-8"},
+      {set(&Generate::stop, std::vector<std::string>(100'000, "x")), "stop", "at most 16"},
+      {set(&Generate::stop_ids, {-1}), "stop_ids[0]", "from 0 to 999"},
+      {set(&Generate::stop_ids, {1, 1000}), "stop_ids[1]", "from 0 to 999"},
+      {set(&Generate::stop_ids, std::vector<TokenId>(17, 1)), "stop_ids", "at most 16"},
+      {set(&Generate::logprobs, -1), "logprobs", "from 0 to 20"},
+      {set(&Generate::logprobs, 21), "logprobs", "from 0 to 20"},
+      {set(&Generate::prompt, std::string((4u << 20) + 1, 'x')), "prompt", "at most 4194304"},
+      {set(&Generate::prompt, std::string("\xC4\xE3")), "prompt", "UTF-8"},
+      {set(&Generate::prompt, std::nullopt), "prompt", "exactly one"},
+      {set(&Generate::prompt_ids, std::vector<TokenId>{1}), "prompt", "exactly one"},
+      {ids({1, -1}), "prompt_ids[1]", "from 0 to 999"},
+      {ids({1000}), "prompt_ids[0]", "from 0 to 999"},
+  };
+  for (const Case& c : cases) {
+    const auto failure = verdict(c.change);
+    ASSERT_TRUE(failure) << c.field << " " << c.limit;
+    EXPECT_EQ(failure->code, Error::invalid_field);
+    EXPECT_EQ(failure->field, c.field);
+    EXPECT_NE(failure->message.find(c.limit), std::string::npos) << failure->message;
+  }
+}
+
+TEST(Validate, RefusesPromptIdsThatLeaveNoRoomAndSaysBothNumbers) {
+  for (const size_t length : {128u, 129u, 100'000u}) {
+    const auto failure = verdict(ids(std::vector<TokenId>(length, 5)));
+    ASSERT_TRUE(failure);
+    EXPECT_EQ(failure->code, Error::prompt_too_long);
+    EXPECT_NE(failure->message.find(std::to_string(length)), std::string::npos);
+    EXPECT_NE(failure->message.find("128"), std::string::npos);
+  }
+}
+
+TEST(Validate, ChecksEveryFieldOfARequest) {
+  // Whoever adds a field decides its range above, then counts it here.
+  int generate = 0, sampling = 0;
+  Generate{}.visit_fields([&](std::string_view, auto&) { ++generate; });
+  SamplingParams{}.visit_fields([&](std::string_view, auto&) { ++sampling; });
+
+  EXPECT_EQ(generate, 12);
+  EXPECT_EQ(sampling, 9);
+}
+
+} // namespace
+} // namespace millrace
