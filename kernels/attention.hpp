@@ -3,9 +3,9 @@
 // Paged causal attention with grouped queries:
 //   out[r, h] = sum over j <= position(r) of softmax_j(scale * q[r, h] . k[j, g]) * v[j, g],   g = h / (heads / kv_heads)
 //
-// Keys and values live in blocks of kBlockSize positions. A row's arithmetic is fixed by its position: keys are walked in
-// blocks by absolute position with an online softmax (Milakov & Gimelshein 2018, as in FlashAttention), so batch, chunking and block
-// placement cannot change a bit.
+// Keys and values live in blocks of kBlockSize positions. A row's arithmetic is fixed by its position: keys are walked
+// in tiles of four blocks by absolute position with an online softmax (Milakov & Gimelshein 2018), so batch, chunking
+// and block placement cannot change a bit.
 
 #include "kernels/isa.hpp"
 #include "kernels/thread_pool.hpp"
@@ -15,10 +15,11 @@
 
 namespace millrace {
 
-inline constexpr int kBlockSize = 16; // positions in a KV block
+inline constexpr int kBlockSize = 16;   // positions in a KV block
+inline constexpr int kMaxHeadDim = 512; // of any model that is served
 
 struct AttentionShape {
-  int64_t heads, kv_heads, head_dim;
+  int64_t heads, kv_heads, head_dim; // kv_heads divides heads; head_dim <= kMaxHeadDim
   float scale; // of the scores, e.g. 1 / sqrt(head_dim)
 };
 
@@ -41,7 +42,8 @@ void store_kv(const KvLayer& kv, const float* k, const float* v, int64_t row_str
               const AttentionShape& shape);
 
 /// out, q: [rows, heads, head_dim]; strides in floats from row to row. The keys of all rows are stored already.
-/// Consecutive rows of one sequence (same `blocks`) share what is read from the cache.
+/// Consecutive rows with the same `blocks` are one sequence in ascending position; they share what is read from the cache.
+/// Slots beyond a row's position may hold anything.
 void attention(float* out, int64_t out_stride, const float* q, int64_t q_stride, std::span<const RowPlace> rows,
                const KvLayer& kv, const AttentionShape& shape, ThreadPool& pool, Isa isa);
 
