@@ -30,14 +30,16 @@ public:
   explicit Tokenizer(const GgufFile& file);
   ~Tokenizer();
 
-  /// text is UTF-8 (invalid bytes are encoded byte by byte, never refused). Time is about linear in its length.
+  /// text is UTF-8 (invalid bytes are encoded byte by byte, never refused). Time is about linear in its length, which must
+  /// be below 2^29 bytes (else std::length_error). User-defined tokens are found in any text.
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const;
 
-  /// The bytes that a token stands for; empty for control tokens. SentencePiece's space mark is a space here.
+  /// The bytes that a token stands for; empty for control and unknown tokens and for ids that are not in the vocabulary (the
+  /// logits may be wider). SentencePiece's space mark is a space here.
   std::string_view bytes(TokenId id) const;
   /// Joins the bytes. skip_space_prefix drops the space that encode put before the first piece (SentencePiece).
   std::string decode(std::span<const TokenId> ids, bool skip_space_prefix = true) const;
-  /// As the vocabulary spells it, for people.
+  /// As the vocabulary spells it, for people; empty where bytes() is for want of a token.
   std::string_view piece(TokenId id) const;
 
   int32_t vocab_size() const;
@@ -45,7 +47,8 @@ public:
   TokenId eos() const; // -1: none
   bool adds_bos() const;
   bool adds_space_prefix() const;
-  bool is_control(TokenId id) const;
+  bool is_control(TokenId id) const; // control or unknown: stands for no text
+  /// The declared eos, eot and eom tokens, and well-known control tokens that end a turn, such as <|im_end|>.
   bool is_end_of_generation(TokenId id) const;
   std::string_view kind() const; // "gpt2/llama-bpe", "llama/default"
   uint64_t hash() const;         // xxHash3 of everything that decides encode and decode

@@ -1,0 +1,66 @@
+#include "model/text/special_tokens.hpp"
+
+#include <algorithm>
+
+namespace millrace {
+
+SpecialTokens::SpecialTokens(const Vocabulary& vocabulary, std::span<const TokenType> types) {
+  for (TokenId id = 0; id < vocabulary.size(); ++id)
+    if (!vocabulary.piece(id).empty() && std::ranges::find(types, vocabulary.type(id)) != types.end())
+      entries_.push_back({vocabulary.piece(id), id});
+  std::ranges::stable_sort(entries_, {}, &Entry::spelling);
+  const auto repeated = std::ranges::unique(entries_, {}, &Entry::spelling);
+  entries_.erase(repeated.begin(), repeated.end());
+
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    auto& [first, last] = by_first_byte_[static_cast<unsigned char>(entries_[i].spelling[0])];
+    if (last == 0)
+      first = i;
+    last = i + 1;
+  }
+}
+
+std::vector<Fragment> SpecialTokens::split(std::string_view text) const {
+  std::vector<Fragment> fragments;
+  size_t ordinary_begin = 0;
+  const auto flush_ordinary = [&](size_t end) {
+    if (end > ordinary_begin)
+      fragments.push_back({text.substr(ordinary_begin, end - ordinary_begin)});
+  };
+  for (size_t i = 0; i < text.size();) {
+    const Entry* found = longest_at(text.substr(i));
+    if (!found) {
+      ++i;
+      continue;
+    }
+    flush_ordinary(i);
+    fragments.push_back({text.substr(i, found->spelling.size()), found->id});
+    i += found->spelling.size();
+    ordinary_begin = i;
+  }
+  flush_ordinary(text.size());
+  return fragments;
+}
+
+// Entries [first, last) share the first `size` bytes with the text; a spelling of just that size sorts before the others.
+const SpecialTokens::Entry* SpecialTokens::longest_at(std::string_view text) const {
+  const auto byte_at = [](size_t i) {
+    return [i](const Entry& entry) { return static_cast<unsigned char>(entry.spelling[i]); };
+  };
+  const auto [begin, end] = by_first_byte_[static_cast<unsigned char>(text[0])];
+  auto first = entries_.begin() + begin;
+  auto last = entries_.begin() + end;
+  const Entry* longest = nullptr;
+  for (size_t size = 1; first != last; ++size) {
+    if (first->spelling.size() == size)
+      longest = &*first++;
+    if (size == text.size())
+      break;
+    const auto same = std::ranges::equal_range(first, last, static_cast<unsigned char>(text[size]), {}, byte_at(size));
+    first = same.begin();
+    last = same.end();
+  }
+  return longest;
+}
+
+} // namespace millrace
