@@ -13,10 +13,11 @@ public:
   std::string push(std::string_view bytes);
   /// The rest: an incomplete character becomes U+FFFD.
   std::string finish();
+  /// Whether the beginning of a character waits for its other bytes.
   bool pending() const { return !pending_.empty(); }
 
 private:
-  std::string pending_; // at most 3 bytes: the beginning of a character
+  std::string pending_; // at most 3 bytes between two calls
 };
 
 } // namespace millrace
