@@ -114,10 +114,6 @@ std::vector<float> read_rope_factors(TensorTable& tensors, const ModelConfig& co
   return factors;
 }
 
-std::shared_ptr<const Model> open_file(std::unique_ptr<GgufFile> file) {
-  return std::make_shared<const Model>(std::move(file));
-}
-
 } // namespace
 
 Model::Model(std::unique_ptr<GgufFile> file) : file_(std::move(file)), config_(read_config(*file_)) {
@@ -131,13 +127,13 @@ Model::Model(std::unique_ptr<GgufFile> file) : file_(std::move(file)), config_(r
   tensors.refuse_leftovers(config_.architecture);
 }
 
-std::shared_ptr<const Model> Model::open(const std::string& path) try {
-  return open_file(std::make_unique<GgufFile>(path));
-} catch (const FormatError& error) {
-  throw FormatError(path + ": " + error.what());
+std::shared_ptr<const Model> Model::open(const std::string& path) {
+  return std::make_shared<const Model>(std::make_unique<GgufFile>(path));
 }
 
-std::shared_ptr<const Model> Model::built_in() { return open_file(std::make_unique<GgufFile>(default_model_bytes())); }
+std::shared_ptr<const Model> Model::built_in() {
+  return std::make_shared<const Model>(std::make_unique<GgufFile>(default_model_bytes()));
+}
 
 uint64_t Model::hash() const {
   std::call_once(hashed_, [&] { hash_ = XXH3_64bits(file_->bytes().data(), file_->bytes().size()); });
