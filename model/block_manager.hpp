@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,10 +13,11 @@ using BlockId = int32_t;
 
 class BlockManager;
 
-/// The blocks of one sequence, in order of position. Whoever holds it owns them; they are free again when it is destroyed, on
-/// whatever thread: an actor that dies with its mailbox leaks nothing.
+/// The blocks of one sequence, in order of position. Whoever holds it owns them; they are free again when it is
+/// destroyed, on whatever thread: an actor that dies with its mailbox leaks nothing.
 class BlockTable {
 public:
+  /// Takes over blocks that manager has handed out; BlockManager::allocate() does both.
   BlockTable(std::shared_ptr<BlockManager> manager, std::vector<BlockId> blocks);
   ~BlockTable();
   BlockTable(const BlockTable&) = delete;
@@ -26,11 +26,12 @@ public:
   std::span<const BlockId> blocks() const { return blocks_; }
 
 private:
+  friend class BlockManager;
   std::shared_ptr<BlockManager> manager_;
   std::vector<BlockId> blocks_;
 };
 
-/// The pool of one device. Thread-safe.
+/// The pool of one device. Thread-safe. Must be held by a shared_ptr: tables keep it alive.
 class BlockManager : public std::enable_shared_from_this<BlockManager> {
 public:
   explicit BlockManager(int32_t n_blocks);
@@ -42,7 +43,7 @@ public:
   static int32_t blocks_for(int64_t positions);
   /// All of them or nullptr: a sequence never waits while it holds blocks.
   std::shared_ptr<BlockTable> allocate(int64_t positions);
-  /// Asserts that free and used blocks together are all blocks, each once.
+  /// Throws std::logic_error unless free and used blocks together are all blocks, each once.
   void check_integrity() const;
 
 private:
