@@ -161,7 +161,7 @@ ThreadPool::~ThreadPool() = default;
 
 int ThreadPool::size() const { return int(state_->threads.size()) + 1; }
 
-void ThreadPool::run(int n, const std::function<void(int, int)>& task) {
+void ThreadPool::run_loop(int n, const std::function<void(int, int)>& task) {
   if (n <= 0)
     return;
   if (n == 1)

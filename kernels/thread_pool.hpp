@@ -25,9 +25,13 @@ public:
   /// when all have returned. Which thread takes which i is not fixed, so a task must own what it writes.
   /// One caller at a time (the device's monitor sees to it); not from within a task. An exception of a
   /// task is rethrown here once all have ended; of several, one.
-  void run(int n, const std::function<void(int i, int thread)>& task);
+  template <class Task> void run(int n, Task&& task) {
+    run_loop(n, std::ref(task)); // by reference: a std::function of one allocates nothing
+  }
 
 private:
+  void run_loop(int n, const std::function<void(int i, int thread)>& task);
+
   struct State;
   std::unique_ptr<State> state_;
 };
