@@ -1,1 +1,80 @@
-int main() {}
+// The program: one command per file; this one reads the command line and turns exceptions into exit codes.
+
+#include "cli/commands.hpp"
+#include "cli/errors.hpp"
+#include "cli/output.hpp"
+#include "cli/version.hpp"
+
+#include <csignal>
+#include <cstdio>
+#include <optional>
+
+namespace millrace {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  millrace generate "Once upon a time"              a story from the built-in model
+  millrace generate -m model.gguf -n 64 --seed 1 -  prompt from stdin, the same text each time
+  millrace serve                                    requests and token streams over ZeroMQ
+  millrace score "Once upon a time"                 what the model thinks of a text, token by token
+
+`millrace COMMAND --help` tells the flags of a command.)";
+
+int complain(const std::string& text, int code) {
+  std::fprintf(stderr, "millrace: %s\n", text.c_str());
+  return code;
+}
+
+/// Reads the command line; a code if there is nothing left to run.
+std::optional<int> parse(CLI::App& program, int argc, char** argv) {
+  try {
+    program.parse(argc, argv);
+    return std::nullopt;
+  } catch (const CLI::CallForHelp&) {
+    const auto chosen = program.get_subcommands();
+    print(chosen.empty() ? program.help() : chosen.front()->help());
+    return 0;
+  } catch (const CLI::CallForVersion&) {
+    print(version_text());
+    return 0;
+  } catch (const CLI::ParseError& e) {
+    return complain(std::string(e.what()) + "\nTry `millrace --help`.", kExitUsage);
+  }
+}
+
+int run(int argc, char** argv) {
+  CLI::App program("Serves language models as a pipeline of actors, and shows how they work.", "millrace");
+  program.require_subcommand(1);
+  program.set_version_flag("--version", std::string(), "Version, CPU paths and libraries");
+  program.get_formatter()->column_width(30);
+  program.footer(kExamples);
+
+  Action chosen;
+  add_generate(program, chosen);
+  add_serve(program, chosen);
+  add_tokenize(program, chosen);
+  add_score(program, chosen);
+  add_inspect(program, chosen);
+  add_bench(program, chosen);
+
+  if (const auto code = parse(program, argc, argv))
+    return *code;
+  return chosen();
+}
+
+} // namespace
+} // namespace millrace
+
+int main(int argc, char** argv) {
+  using namespace millrace;
+  std::signal(SIGPIPE, SIG_IGN); // writing says EPIPE instead, see print()
+  try {
+    return run(argc, argv);
+  } catch (const UsageError& e) {
+    return complain(e.what(), kExitUsage);
+  } catch (const OutputClosed&) {
+    return kExitOutputClosed;
+  } catch (const std::exception& e) {
+    return complain(e.what(), kExitFailure);
+  }
+}

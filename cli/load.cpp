@@ -1,0 +1,63 @@
+#include "cli/load.hpp"
+
+#include "cli/errors.hpp"
+#include "cli/output.hpp"
+#include "cli/progress.hpp"
+
+#include <filesystem>
+#include <system_error>
+
+namespace millrace {
+namespace {
+
+/// What went wrong, led by the file that it went wrong with.
+template <class Load> auto with_path(const ModelOptions& options, Load load) {
+  const std::string where = options.path.empty() ? "the built-in model" : options.path;
+  try {
+    return load();
+  } catch (const std::system_error& e) {
+    throw std::runtime_error(where + ": " + e.code().message());
+  } catch (const FormatError& e) {
+    throw std::runtime_error(where + ": " + e.what());
+  }
+}
+
+std::shared_ptr<Device> make_device(std::shared_ptr<const Model> model, const ModelOptions& options) {
+  if (options.device != "cpu:0" && options.device != "cpu")
+    throw UsageError("--device: there is no " + quote(options.device) + "; this build has cpu:0");
+  ProgressBar bar("loading " + model_name(*model, options));
+  CpuDeviceOptions cpu;
+  cpu.threads = options.threads;
+  cpu.context_length = options.context_length;
+  cpu.isa = active_isa();
+  cpu.activations = options.activations;
+  cpu.progress = [&bar](double share) { bar.update(share); };
+  return make_cpu_device(std::move(model), cpu);
+}
+
+} // namespace
+
+std::shared_ptr<const Model> load_model(const ModelOptions& options) {
+  return with_path(options,
+                   [&] { return options.path.empty() ? Model::built_in() : Model::open(options.path); });
+}
+
+std::shared_ptr<const Tokenizer> load_tokenizer(const Model& model, const ModelOptions& options) {
+  return with_path(options, [&] { return std::make_shared<const Tokenizer>(model.file()); });
+}
+
+Engine load_engine(const ModelOptions& options) {
+  Engine engine;
+  engine.model = load_model(options);
+  engine.tokenizer = load_tokenizer(*engine.model, options);
+  engine.device = with_path(options, [&] { return make_device(engine.model, options); });
+  return engine;
+}
+
+std::string model_name(const Model& model, const ModelOptions& options) {
+  if (!options.path.empty())
+    return std::filesystem::path(options.path).filename();
+  return model.config().name.empty() ? "built-in" : model.config().name;
+}
+
+} // namespace millrace

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "cli/options.hpp"
+#include "model/device.hpp"
+#include "model/model.hpp"
+#include "model/text/tokenizer.hpp"
+
+#include <memory>
+#include <string>
+
+namespace millrace {
+
+/// A model that is ready to run.
+struct Engine {
+  std::shared_ptr<const Model> model;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<Device> device;
+};
+
+/// The file of -m, or the built-in model. Throws std::runtime_error that begins with the path.
+std::shared_ptr<const Model> load_model(const ModelOptions& options);
+/// Throws std::runtime_error that begins with the path.
+std::shared_ptr<const Tokenizer> load_tokenizer(const Model& model, const ModelOptions& options);
+/// All three, with a progress bar on a terminal. Throws UsageError for a device that does not exist.
+Engine load_engine(const ModelOptions& options);
+
+/// "tales", or the file's name: what a person calls the model.
+std::string model_name(const Model& model, const ModelOptions& options);
+
+} // namespace millrace

@@ -1,0 +1,175 @@
+// serve: the pipeline behind the gateway, until a signal ends it.
+
+#include "actors/pipeline.hpp"
+#include "cli/commands.hpp"
+#include "cli/errors.hpp"
+#include "cli/load.hpp"
+#include "cli/options.hpp"
+#include "cli/output.hpp"
+#include "cli/signals.hpp"
+#include "gateway/gateway.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <mutex>
+
+namespace millrace {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr const char* kExamples = R"(Examples:
+  millrace serve                          the built-in model on loopback, ports 5555 and 5556
+  millrace serve -m model.gguf --port 0   free ports; stdout tells which
+  /usr/bin/python3 examples/subscribe.py "Once upon a time"
+
+Prints "requests ENDPOINT", "events ENDPOINT" and, once it serves, "ready". SIGTERM or Ctrl-C refuses new
+requests and lets the running ones end; a second one ends at once.)";
+
+struct Options {
+  ModelOptions model;
+  PipelineOptions pipeline;
+  GatewayOptions gateway;
+  int32_t port = -1;  // of requests; events take the next one, 0 picks both; -1: as the gateway's options say
+  int32_t grace = 30; // seconds
+};
+
+/// How often the server was asked to stop: once to drain, twice to end now.
+class StopRequests {
+public:
+  void add() {
+    {
+      std::lock_guard lock(mutex_);
+      ++count_;
+    }
+    changed_.notify_all();
+  }
+  void wait_for_first() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return count_ > 0; });
+  }
+  bool impatient() const {
+    std::lock_guard lock(mutex_);
+    return count_ > 1;
+  }
+
+private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  int count_ = 0;
+};
+
+/// The pipeline as the gateway's thread sees it: it may ask until the gateway itself has ended, the pipeline
+/// ends before.
+class SharedPipeline {
+public:
+  explicit SharedPipeline(std::unique_ptr<Pipeline> pipeline) : pipeline_(std::move(pipeline)) {}
+
+  std::optional<Failure> submit(Generate request) {
+    std::lock_guard lock(mutex_);
+    if (!pipeline_)
+      return Failure{Error::draining, "", "the server is stopping"};
+    return pipeline_->submit(std::move(request));
+  }
+  void cancel(const StreamId& id) {
+    std::lock_guard lock(mutex_);
+    if (pipeline_)
+      pipeline_->cancel(id);
+  }
+  /// Refuses new requests; waits for the running ones as long as `grace` and patience last, then cancels
+  /// them.
+  void end(std::chrono::milliseconds grace, const StopRequests& stop) {
+    // Only this thread ends it, so it is there while we wait; destruction publishes, so it runs outside the
+    // lock.
+    const auto deadline = std::chrono::steady_clock::now() + grace;
+    while (!pipeline_->drain(100ms) && !stop.impatient() && std::chrono::steady_clock::now() < deadline) {
+    }
+    std::unique_ptr<Pipeline> ending;
+    const std::lock_guard lock(mutex_);
+    ending.swap(pipeline_);
+  }
+
+private:
+  std::mutex mutex_;
+  std::unique_ptr<Pipeline> pipeline_;
+};
+
+void choose_ports(GatewayOptions& gateway, int32_t port) {
+  if (port < 0)
+    return;
+  const std::string host = "tcp://127.0.0.1:";
+  gateway.requests = host + std::to_string(port);
+  gateway.events = host + std::to_string(port == 0 ? 0 : port + 1);
+}
+
+int serve(Options options) {
+  StopRequests stop;
+  std::atomic<bool> serving = false;
+  SignalWatch signals([&](int signal, int count) {
+    if (!serving || count > 2)
+      std::_Exit(128 + signal); // nothing to end in good order, or no patience for it
+    stop.add();
+  });
+  choose_ports(options.gateway, options.port);
+
+  const Engine engine = load_engine(options.model);
+  // Pipeline and gateway need each other. Events exist only once the gateway has taken a request, so the wait
+  // is short.
+  std::atomic<Gateway*> publisher = nullptr;
+  SharedPipeline pipeline(
+      std::make_unique<Pipeline>(engine.tokenizer, engine.device, options.pipeline, [&](const Event& event) {
+        publisher.wait(nullptr);
+        publisher.load()->publish(event);
+      }));
+  Gateway gateway(options.gateway,
+                  {.submit = [&](Generate request) { return pipeline.submit(std::move(request)); },
+                   .cancel = [&](const StreamId& id) { pipeline.cancel(id); }});
+  publisher = &gateway;
+  publisher.notify_all();
+
+  serving = true;
+  try {
+    print("requests " + gateway.requests_endpoint() + "\nevents " + gateway.events_endpoint() + "\nready\n");
+  } catch (...) {
+    pipeline.end(0ms, stop); // it publishes its end, so it goes before the gateway
+    throw;
+  }
+  stop.wait_for_first();
+  gateway.drain();
+  std::fprintf(stderr, "millrace: draining for at most %d s; a second signal ends at once\n", options.grace);
+  pipeline.end(std::chrono::seconds(options.grace), stop);
+  return 0;
+}
+
+} // namespace
+
+void add_serve(CLI::App& program, Action& chosen) {
+  auto options = std::make_shared<Options>();
+  auto& command =
+      *program.add_subcommand("serve", "Answer requests over ZeroMQ and publish tokens as they come");
+  add_model_options(command, options->model);
+
+  command.option_defaults()->group("Network");
+  auto* port = add_int(command, "--port", options->port, 0, 65534,
+                       "Loopback port of requests; events take the next one; 0 picks free ones [5555]");
+  command
+      .add_option("--requests-endpoint", options->gateway.requests, "ROUTER socket [tcp://127.0.0.1:5555]")
+      ->option_text("URL")
+      ->excludes(port);
+  command.add_option("--events-endpoint", options->gateway.events, "XPUB socket [tcp://127.0.0.1:5556]")
+      ->option_text("URL")
+      ->excludes(port);
+
+  command.option_defaults()->group("Serving");
+  add_int(command, "--max-batch", options->pipeline.max_batch_size, 1, 1024,
+          "Sequences that decode together [16]");
+  add_int(command, "--prefill-chunk", options->pipeline.prefill_chunk, 1, 1 << 16,
+          "Prompt tokens in one pass [128]");
+  add_int(command, "--grace", options->grace, 0, 86400, "Seconds that running requests get to end [30]");
+  command.footer(kExamples);
+  command.callback([options, &chosen] { chosen = [options] { return serve(*options); }; });
+}
+
+} // namespace millrace
