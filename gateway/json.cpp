@@ -4,14 +4,28 @@
 
 #include <charconv>
 #include <cmath>
+#include <iterator>
 
 namespace millrace {
 namespace {
 
-template <class T> void append_number(std::string& out, T value) {
-  char digits[32]; // the longest double takes 24 characters
-  const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
-  out.append(digits, end);
+template <std::integral T> void append_number(std::string& out, T value) {
+  char digits[20]; // -2^63 and 2^64 - 1 take as many
+  out.append(digits, std::to_chars(digits, std::end(digits), value).ptr);
+}
+
+/// The shortest digits that read back as the same number; always with a point or an exponent, or a reader
+/// would take -0 for the integer 0.
+template <std::floating_point T> void append_number(std::string& out, T value) {
+  if (!std::isfinite(value)) {
+    out += "null";
+    return;
+  }
+  char digits[32]; // the longest double takes 24
+  const std::string_view text(digits, std::to_chars(digits, std::end(digits), value).ptr);
+  out += text;
+  if (text.find_first_of(".e") == text.npos)
+    out += ".0";
 }
 
 } // namespace
@@ -29,17 +43,11 @@ void append_json(std::string& out, uint64_t value) {
 }
 
 void append_json(std::string& out, float value) {
-  if (std::isfinite(value))
-    append_number(out, value);
-  else
-    out += "null";
+  append_number(out, value);
 }
 
 void append_json(std::string& out, double value) {
-  if (std::isfinite(value))
-    append_number(out, value);
-  else
-    out += "null";
+  append_number(out, value);
 }
 
 void append_json(std::string& out, std::string_view text) {
