@@ -9,8 +9,9 @@ SpecialTokens::SpecialTokens(const Vocabulary& vocabulary, std::span<const Token
     if (!vocabulary.piece(id).empty() && std::ranges::find(types, vocabulary.type(id)) != types.end())
       entries_.push_back({vocabulary.piece(id), id});
   std::ranges::stable_sort(entries_, {}, &Entry::spelling);
-  const auto repeated = std::ranges::unique(entries_, {}, &Entry::spelling);
-  entries_.erase(repeated.begin(), repeated.end());
+  // Algorithms that return a subrange don't compile with clang 14 and libstdc++ 12, which the fuzz targets need.
+  const auto same_spelling = [](const Entry& a, const Entry& b) { return a.spelling == b.spelling; };
+  entries_.erase(std::unique(entries_.begin(), entries_.end(), same_spelling), entries_.end());
 
   for (size_t i = 0; i < entries_.size(); ++i) {
     auto& [first, last] = by_first_byte_[static_cast<unsigned char>(entries_[i].spelling[0])];
@@ -56,9 +57,9 @@ const SpecialTokens::Entry* SpecialTokens::longest_at(std::string_view text) con
       longest = &*first++;
     if (size == text.size())
       break;
-    const auto same = std::ranges::equal_range(first, last, static_cast<unsigned char>(text[size]), {}, byte_at(size));
-    first = same.begin();
-    last = same.end();
+    const auto next = static_cast<unsigned char>(text[size]);
+    first = std::ranges::lower_bound(first, last, next, {}, byte_at(size));
+    last = std::ranges::upper_bound(first, last, next, {}, byte_at(size));
   }
   return longest;
 }
