@@ -25,14 +25,22 @@ int complain(const std::string& text, int code) {
   return code;
 }
 
+/// The help of the program, or of the command that was chosen.
+std::string help_text(const CLI::App& program) {
+  const auto chosen = program.get_subcommands();
+  std::string text = chosen.empty() ? program.help() : chosen.front()->help("millrace");
+  for (size_t at; (at = text.find("\n\n\n")) != text.npos;)
+    text.erase(at, 1); // CLI11 puts two blank lines between groups
+  return text;
+}
+
 /// Reads the command line; a code if there is nothing left to run.
 std::optional<int> parse(CLI::App& program, int argc, char** argv) {
   try {
     program.parse(argc, argv);
     return std::nullopt;
   } catch (const CLI::CallForHelp&) {
-    const auto chosen = program.get_subcommands();
-    print(chosen.empty() ? program.help() : chosen.front()->help());
+    print(help_text(program));
     return 0;
   } catch (const CLI::CallForVersion&) {
     print(version_text());
@@ -44,7 +52,7 @@ std::optional<int> parse(CLI::App& program, int argc, char** argv) {
 
 int run(int argc, char** argv) {
   CLI::App program("Serves language models as a pipeline of actors, and shows how they work.", "millrace");
-  program.require_subcommand(1);
+  program.require_subcommand(0, 1); // none is told below, in better words
   program.set_version_flag("--version", std::string(), "Version, CPU paths and libraries");
   program.get_formatter()->column_width(30);
   program.footer(kExamples);
@@ -59,6 +67,8 @@ int run(int argc, char** argv) {
 
   if (const auto code = parse(program, argc, argv))
     return *code;
+  if (!chosen)
+    return complain("which command? Try `millrace --help`.", kExitUsage);
   return chosen();
 }
 
