@@ -1,6 +1,6 @@
 #pragma once
 
-// The edge: ZeroMQ in, ZeroMQ out. One thread owns all sockets; the pipeline hands events over through a queue and a wake-up.
+// The edge: ZeroMQ in, ZeroMQ out. One thread owns all sockets; the pipeline hands events over through a queue.
 
 #include "messages/stream.hpp"
 #include "messages/validate.hpp"
@@ -13,7 +13,8 @@
 
 namespace millrace {
 
-/// What the gateway needs of a pipeline; a test may stand in for it. Called on the gateway's thread, must not block.
+/// What the gateway needs of a pipeline; a test may stand in for it. It is called on the gateway's thread and
+/// must not block.
 struct Backend {
   std::function<std::optional<Failure>(Generate)> submit;
   std::function<void(const StreamId&)> cancel;
@@ -27,11 +28,27 @@ struct GatewayOptions {
   std::chrono::milliseconds log_ttl{300'000};    // of an ended stream
   std::chrono::milliseconds heartbeat{2'000};    // idle streams
   size_t max_subscriptions = 100'000;
+  int subscriber_queue = 10'000;                 // events that wait for one subscriber; beyond it loses some
+};
+
+/// What happened since the start. Odd things are counted and not printed, since a client could fill a disk.
+struct GatewayStats {
+  uint64_t requests = 0;              // messages of clients
+  uint64_t refused_requests = 0;      // answered with Rejected
+  uint64_t unanswered_requests = 0;   // of clients that do not read their answers
+  uint64_t undeliverable_replies = 0; // to clients that had gone
+  uint64_t refused_subscriptions = 0; // not to exactly one stream id, or too many
+  uint64_t published = 0;             // events of the pipeline
+  uint64_t unexpected_events = 0;     // not published: the stream has ended or never was
+  uint64_t stale_events = 0;          // not published: of an owner that lost the sequence
+  uint64_t out_of_order_events = 0;   // not published: not the next of their choice
+  size_t log_streams = 0, log_bytes = 0;
 };
 
 class Gateway {
 public:
-  /// Binds and starts the thread. Throws std::system_error naming the endpoint. Refuses endpoints that are not loopback or ipc.
+  /// Binds and starts the thread. Throws std::system_error naming the endpoint. Refuses endpoints that are
+  /// not loopback or ipc.
   Gateway(const GatewayOptions& options, Backend backend);
   /// Closes the sockets (what is queued for subscribers gets 200 ms to leave) and ends the thread.
   ~Gateway();
@@ -44,8 +61,13 @@ public:
 
   /// An event of the pipeline: logged, then published. Any thread; never blocks on a socket.
   void publish(const Event& event);
-  /// Refuses new requests from now on ("draining").
+  /// Refuses new requests from now on ("draining"). Any thread.
   void drain();
+  /// Drains, and when it returns the backend is not called any more, so that the pipeline may go first. What
+  /// it publishes until then still leaves. Any thread but the gateway's.
+  void detach();
+  /// Any thread.
+  GatewayStats stats() const;
 
 private:
   struct State;

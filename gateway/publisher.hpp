@@ -1,0 +1,51 @@
+#pragma once
+
+// The fast path: one XPUB socket, one topic per stream. It drops for a subscriber that does not keep up,
+// without telling anybody; seq and replay make good for that.
+
+#include "gateway/socket.hpp"
+#include "messages/ids.hpp"
+
+#include <functional>
+#include <map>
+
+namespace millrace {
+
+/// The second frame of an event: msgpack [choice, seq, epoch]. seq is kUnnumbered for events that are not
+/// counted.
+struct EventHeader {
+  int32_t choice = 0;
+  int64_t seq = -1;
+  uint32_t epoch = 0;
+};
+inline constexpr int64_t kUnnumbered = -1;
+
+/// Belongs to one thread.
+class Publisher {
+public:
+  /// Binds; throws as bind_socket does. `queue` is what may wait for one subscriber, in events.
+  Publisher(zmq::context_t& context, const std::string& endpoint, int queue, size_t max_subscriptions);
+
+  /// Sends [topic, header, body] to who subscribed to the stream. Never blocks; shares the bytes of the body.
+  void publish(const StreamId& stream, const EventHeader& header, zmq::message_t& body);
+  /// Reads up to `limit` waiting subscription frames and admits those whose topic is exactly one stream id;
+  /// calls `joined` for each, when it is in force. False if nothing waits any more.
+  bool admit(size_t limit, const std::function<void(const StreamId&)>& joined);
+
+  zmq::socket_t& socket() { return socket_; }
+  /// Frames that were not a subscription to one stream, or one too many.
+  uint64_t refused() const { return refused_; }
+
+private:
+  bool subscribe(std::string_view topic);
+  void unsubscribe(std::string_view topic);
+
+  zmq::socket_t socket_;
+  size_t max_subscriptions_;
+  size_t subscriptions_ = 0;
+  std::map<StreamId, size_t> subscribers_; // of each stream
+  uint64_t refused_ = 0;
+  bool out_of_step_ = false; // see admit()
+};
+
+} // namespace millrace

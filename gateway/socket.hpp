@@ -1,0 +1,37 @@
+#pragma once
+
+// The one place where ZeroMQ sockets are made. libzmq's own defaults wait for ever on close, take messages of
+// any size and let a half-open peer stay for 30 seconds.
+
+#include <zmq.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace millrace {
+
+/// What one peer of a listening socket may make it hold.
+struct SocketLimits {
+  int64_t max_frame_bytes; // incoming; libzmq cuts off who sends more, without an answer
+  int receive_queue;       // messages
+  int send_queue;          // messages; when they wait, a ROUTER says EAGAIN and an XPUB drops
+};
+
+/// A context whose destructor does not wait for unsent messages longer than the sockets' linger.
+/// Throws std::runtime_error if the libzmq that was loaded has known holes (older than 4.3.4).
+zmq::context_t make_context();
+
+/// Passes if nobody but this machine can reach the endpoint: tcp:// at 127.x.x.x or [::1] with a port (0 or *
+/// picks a free one), or ipc:// with a path. Throws std::system_error (permission_denied or invalid_argument)
+/// that names the endpoint.
+void check_local(const std::string& endpoint);
+
+/// A socket bound to a local endpoint. Throws std::system_error that names the endpoint; an ipc path that a
+/// living server answers on, or that is another kind of file, is refused too (libzmq would remove it).
+zmq::socket_t bind_socket(zmq::context_t& context, zmq::socket_type type, const std::string& endpoint,
+                          const SocketLimits& limits);
+
+/// Where a socket listens, with the port that was picked.
+std::string bound_endpoint(const zmq::socket_t& socket);
+
+} // namespace millrace
