@@ -4,7 +4,10 @@
 //   logit bias -> repetition penalty -> frequency and presence penalty -> temperature -> top-k -> top-p -> min-p -> draw
 //
 // The draw is a pure function of (seed, choice, index of the generated token): Philox4x32-10 (Salmon et al. 2011), so there is no random
-// state to move when a sequence moves.
+// state to move when a sequence moves. The number in [0, 1) is laid on the kept probabilities from the most likely down, equal
+// ones by id.
+
+#include "model/ranking.hpp"
 
 #include <cstdint>
 #include <map>
@@ -27,11 +30,8 @@ struct SamplerParams {
   std::map<TokenId, float> logit_bias;
 };
 
-/// A probability that survived the cuts.
-struct Candidate {
-  TokenId id;
-  float probability;
-};
+/// The smallest log-prob that is told: minus infinity is not a number in JSON.
+inline constexpr float kMinLogprob = -9999;
 
 struct Draw {
   TokenId id = 0;
@@ -42,6 +42,7 @@ struct Draw {
 
 class Sampler {
 public:
+  /// params within the ranges of messages/PROTOCOL.md. Ids that the logits don't have are ignored.
   Sampler(SamplerParams params, uint64_t seed, int32_t choice, std::span<const TokenId> prompt_ids);
 
   /// Counts an id of the output: after each draw, and for each emitted id when a sequence moves here.
@@ -51,21 +52,30 @@ public:
   /// reuses buffers.
   Draw draw(std::span<const float> logits, int top_n);
 
-  /// The distribution that draw() draws from, most likely first (equal ones by id).
+  /// The distribution that draw() draws from, most likely first (equal ones by id). Empty where draw() says not finite.
   std::vector<Candidate> distribution(std::span<const float> logits);
 
 private:
+  struct Seen {
+    TokenId id;
+    int32_t output_count;
+  };
+
+  /// The entry of an id in seen_.
+  Seen& see(TokenId id);
+  /// The logits after bias and penalties: the argument itself, or a copy in logits_. All finite ones stay finite.
+  std::span<const float> adjust(std::span<const float> logits);
+  /// Ranks adjusted logits and cuts the ranking down to what may be drawn. Not for greedy decoding.
+  void rank(std::span<const float> logits);
+
   SamplerParams params_;
   uint64_t seed_;
   int32_t choice_;
   int64_t index_ = 0;                            // of the next generated token
-  std::unordered_map<TokenId, int32_t> output_counts_;
-  std::unordered_map<TokenId, int32_t> seen_;    // prompt and output, for the repetition penalty
+  std::vector<Seen> seen_;                       // each id of the output and, for the repetition penalty, of the prompt
+  std::unordered_map<TokenId, size_t> places_;   // of the ids in seen_
   std::vector<float> logits_;                    // scratch
-  std::vector<Candidate> candidates_;            // scratch
+  Ranking ranking_;                              // scratch
 };
-
-/// ln(sum(exp(logits))), in double, in a fixed order.
-double log_sum_exp(std::span<const float> logits);
 
 } // namespace millrace
