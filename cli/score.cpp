@@ -25,6 +25,8 @@ constexpr int64_t kRowsPerPass = 128;
 constexpr int64_t kLogitsPerPass = 16 << 20; // 64 MiB of floats
 
 std::vector<std::pair<TokenId, double>> most_likely(std::span<const float> logits, double log_sum, int n) {
+  if (n == 0)
+    return {};
   std::vector<TokenId> ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
   const auto end = ids.begin() + std::min<size_t>(size_t(n), ids.size());
@@ -228,7 +230,8 @@ int score_text(const Options& options) {
       print_line(format("%8zu  %7lld  %13.4f  %10.4f  %.4f", result.chunks.size(),
                         static_cast<long long>(sum.scored), sum.mean(), sum.perplexity(),
                         total.perplexity()));
-    bar.update(double(result.chunks.size()) / double(pieces.size()));
+    if (!stdout_is_terminal()) // there the rows show how far it is
+      bar.update(double(result.chunks.size()) / double(pieces.size()));
   }
   if (options.json) {
     result.scored = total.scored;

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
+#include <latch>
 #include <mutex>
 
 namespace millrace {
@@ -61,38 +62,37 @@ private:
   int count_ = 0;
 };
 
-/// The pipeline as the gateway's thread sees it: it may ask until the gateway itself has ended, the pipeline
-/// ends before.
-class SharedPipeline {
+/// Pipeline and gateway, which need each other.
+class Server {
 public:
-  explicit SharedPipeline(std::unique_ptr<Pipeline> pipeline) : pipeline_(std::move(pipeline)) {}
+  Server(const Engine& engine, const PipelineOptions& pipeline, const GatewayOptions& gateway) {
+    pipeline_ = std::make_unique<Pipeline>(engine.tokenizer, engine.device, pipeline,
+                                           [this](const Event& event) { gateway_->publish(event); });
+    gateway_ = std::make_unique<Gateway>(
+        gateway, Backend{.submit =
+                             [this](Generate request) {
+                               wired_.wait();
+                               return pipeline_->submit(std::move(request));
+                             },
+                         .cancel = [this](const StreamId& id) { pipeline_->cancel(id); }});
+    wired_.count_down();
+  }
+  /// What still runs is cancelled; each stream gets its end.
+  ~Server() { gateway_->detach(); }
 
-  std::optional<Failure> submit(Generate request) {
-    std::lock_guard lock(mutex_);
-    if (!pipeline_)
-      return Failure{Error::draining, "", "the server is stopping"};
-    return pipeline_->submit(std::move(request));
-  }
-  void cancel(const StreamId& id) {
-    std::lock_guard lock(mutex_);
-    if (pipeline_)
-      pipeline_->cancel(id);
-  }
-  /// Refuses new requests; waits for the running ones as long as `grace` and patience last, then cancels
-  /// them.
-  void end(std::chrono::milliseconds grace, const StopRequests& stop) {
-    // Only this thread ends it, so it is there while we wait; destruction publishes, so it runs outside the
-    // lock.
+  const Gateway& gateway() const { return *gateway_; }
+
+  /// Refuses new requests and waits for the running ones, as long as `grace` and patience last.
+  void drain(std::chrono::milliseconds grace, const StopRequests& stop) {
+    gateway_->drain();
     const auto deadline = std::chrono::steady_clock::now() + grace;
     while (!pipeline_->drain(100ms) && !stop.impatient() && std::chrono::steady_clock::now() < deadline) {
     }
-    std::unique_ptr<Pipeline> ending;
-    const std::lock_guard lock(mutex_);
-    ending.swap(pipeline_);
   }
 
 private:
-  std::mutex mutex_;
+  std::latch wired_{1};              // a request may come before the constructor has ended
+  std::unique_ptr<Gateway> gateway_; // publishes what the pipeline says at its end, so it goes last
   std::unique_ptr<Pipeline> pipeline_;
 };
 
@@ -115,31 +115,13 @@ int serve(Options options) {
   choose_ports(options.gateway, options.port);
 
   const Engine engine = load_engine(options.model);
-  // Pipeline and gateway need each other. Events exist only once the gateway has taken a request, so the wait
-  // is short.
-  std::atomic<Gateway*> publisher = nullptr;
-  SharedPipeline pipeline(
-      std::make_unique<Pipeline>(engine.tokenizer, engine.device, options.pipeline, [&](const Event& event) {
-        publisher.wait(nullptr);
-        publisher.load()->publish(event);
-      }));
-  Gateway gateway(options.gateway,
-                  {.submit = [&](Generate request) { return pipeline.submit(std::move(request)); },
-                   .cancel = [&](const StreamId& id) { pipeline.cancel(id); }});
-  publisher = &gateway;
-  publisher.notify_all();
-
+  Server server(engine, options.pipeline, options.gateway);
   serving = true;
-  try {
-    print("requests " + gateway.requests_endpoint() + "\nevents " + gateway.events_endpoint() + "\nready\n");
-  } catch (...) {
-    pipeline.end(0ms, stop); // it publishes its end, so it goes before the gateway
-    throw;
-  }
+  print("requests " + server.gateway().requests_endpoint() + "\nevents " +
+        server.gateway().events_endpoint() + "\nready\n");
   stop.wait_for_first();
-  gateway.drain();
   std::fprintf(stderr, "millrace: draining for at most %d s; a second signal ends at once\n", options.grace);
-  pipeline.end(std::chrono::seconds(options.grace), stop);
+  server.drain(std::chrono::seconds(options.grace), stop);
   return 0;
 }
 
