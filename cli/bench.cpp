@@ -1,7 +1,9 @@
 // bench: how fast the model runs here, next to what the machine could do at most.
 
+#include "actors/pipeline.hpp"
 #include "cli/commands.hpp"
 #include "cli/errors.hpp"
+#include "cli/event_queue.hpp"
 #include "cli/load.hpp"
 #include "cli/options.hpp"
 #include "cli/output.hpp"
@@ -63,8 +65,9 @@ struct Report {
   int64_t operations_per_token = 0; // of a generated token: two for each weight of a matrix product
   Rates probes;
   Phase prefill, decode;
+  double loop_overhead_us = 0; // a token, beyond its pass, when the actors run the loop
   MILLRACE_FIELDS(cpu, threads, isa, activations, model, bytes_per_token, operations_per_token, probes,
-                  prefill, decode)
+                  prefill, decode, loop_overhead_us)
 };
 
 std::string cpu_name() {
@@ -134,6 +137,40 @@ private:
   std::vector<float> logits_;
 };
 
+/// Microseconds that each token takes beyond its pass when the actors run the loop, over the tokens of one
+/// request.
+double loop_overhead_us(const Engine& engine, int32_t tokens) {
+  struct Moment {
+    std::chrono::steady_clock::time_point time;
+    double busy_seconds; // of the device so far
+  };
+  std::vector<Moment> moments;
+  EventQueue<Event> ends;
+  Pipeline pipeline(engine.tokenizer, engine.device, {}, [&](const Event& event) {
+    if (std::holds_alternative<Token>(event))
+      moments.push_back({std::chrono::steady_clock::now(), engine.device->counters().busy_seconds});
+    if (std::holds_alternative<Done>(event) || std::holds_alternative<Rejected>(event))
+      ends.push(event);
+  });
+
+  Generate request;
+  request.request = random_stream_id();
+  request.prompt_ids = {0};
+  request.max_tokens = tokens;
+  request.sampling.temperature = 0;
+  request.sampling.seed = 0;
+  request.ignore_eos = true;
+  if (const auto failure = pipeline.submit(request))
+    throw_refusal(*failure);
+  ends.pop();
+  if (moments.size() < 2)
+    return 0;
+  const auto& first = moments.front();
+  const auto& last = moments.back();
+  const double wall_seconds = std::chrono::duration<double>(last.time - first.time).count();
+  return 1e6 * (wall_seconds - (last.busy_seconds - first.busy_seconds)) / double(moments.size() - 1);
+}
+
 /// tokens/s from the seconds of the repeats.
 Phase summarize(int32_t tokens, std::vector<double> seconds) {
   std::sort(seconds.begin(), seconds.end());
@@ -173,6 +210,7 @@ void print_report(const Report& r) {
   };
   row("prefill", r.prefill);
   row("decode", r.decode);
+  print(format("loop     %.0f us a token beyond the pass, when the actors run it\n", r.loop_overhead_us));
 }
 
 int bench(const Options& options) {
@@ -205,6 +243,8 @@ int bench(const Options& options) {
       bar.update(double(i + 1) / options.repeats);
     }
   }
+
+  report.loop_overhead_us = loop_overhead_us(engine, options.generate);
 
   const double arithmetic = report.activations == "q8" ? report.probes.int8_gop_s : report.probes.f32_gop_s;
   const auto fill = [&](Phase& phase, double bytes_per_token, double operations_per_token) {
