@@ -1,0 +1,116 @@
+// The wire itself: a change of it is a change of these files.
+
+#include "messages/codec.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+namespace millrace {
+namespace {
+
+const std::filesystem::path kFolder = MILLRACE_TEST_DATA "/frames";
+
+std::string golden_frame(std::string_view type) {
+  std::ifstream file(kFolder / (std::string(type) + ".hex"));
+  std::string bytes, line;
+  while (std::getline(file, line))
+    for (size_t i = 0; i + 1 < line.size(); i += 2)
+      bytes += static_cast<char>(std::stoi(line.substr(i, 2), nullptr, 16));
+  return bytes;
+}
+
+StreamId request() { return *stream_id_from_hex("000102030405060708090a0b0c0d0e0f"); }
+
+SamplingParams sampling() {
+  SamplingParams params;
+  params.temperature = 0.7f;
+  params.top_k = 40;
+  params.top_p = 0.9f;
+  params.min_p = 0.05f;
+  params.repetition_penalty = 1.1f;
+  params.frequency_penalty = -0.5f;
+  params.logit_bias = {{7, -100.0f}, {151935, 2.5f}};
+  params.seed = ~uint64_t{0};
+  return params;
+}
+
+std::vector<TokenLogprob> top() { return {{262, {" the"}, -0.25f}, {-1, {"\xF0\x9F"}, -9999.0f}}; }
+
+template <class M> M golden();
+template <> Generate golden() {
+  Generate message;
+  message.request = request();
+  message.prompt = "Once upon a time, gr\u00FC\u00DF \U0001F600";
+  message.n = 2;
+  message.max_tokens = 300;
+  message.sampling = sampling();
+  message.stop = {"\n\n", "END"};
+  message.stop_ids = {2, 128009};
+  message.logprobs = 5;
+  return message;
+}
+template <> Cancel golden() { return {request()}; }
+template <> Replay golden() { return {request(), 1, 70000}; }
+template <> Ack golden() { return {request(), "replay", 70000, 70010}; }
+template <> Welcome golden() { return {request(), 1, true, {0, 5'000'000'000}}; }
+template <> Started golden() { return {request(), 1, 3, 1000, 128, 42}; }
+template <> Progress golden() { return {request(), 1, 3, 512, 1000}; }
+template <> Token golden() { return {request(), 1, 3, 129, 262, {" \xF0\x9F"}, " ", -0.25f, top()}; }
+template <> Finished golden() { return {request(), 1, 3, 130, "error", "\uFFFD", "device_lost"}; }
+template <> Done golden() { return {request(), 1000, 300, 0.1, 12.5, -0.0}; }
+template <> Rejected golden() { return {request(), "busy", "", "the queue is full", 500}; }
+template <> Heartbeat golden() { return {request(), {12, 0}}; }
+template <> Prompt golden() {
+  Prompt message{golden<Generate>(), {1, 300, 70000}};
+  message.generate.prompt.reset();
+  return message;
+}
+template <> Sequence golden() {
+  return {{request(), 1, 3}, {1, 300}, {70000}, 300, sampling(), {"\n\n"}, {2}, true, std::nullopt};
+}
+template <> SampledToken golden() { return {{request(), 1, 3}, 129, 262, {" \xF0\x9F"}, " ", -0.25f, top()}; }
+
+template <class M> class GoldenFrame : public testing::Test {};
+template <class T> struct AsTypes;
+template <class... M> struct AsTypes<std::tuple<M...>> {
+  using type = testing::Types<M...>;
+};
+TYPED_TEST_SUITE(GoldenFrame, AsTypes<Messages>::type);
+
+TYPED_TEST(GoldenFrame, IsWhatTheMessageEncodesTo) {
+  EXPECT_EQ(encode(golden<TypeParam>()), golden_frame(TypeParam::kType));
+}
+
+TYPED_TEST(GoldenFrame, DecodesAndEncodesToItself) {
+  const std::string frame = golden_frame(TypeParam::kType);
+
+  const auto message = decode<TypeParam>(frame);
+
+  ASSERT_TRUE(std::holds_alternative<TypeParam>(message)) << std::get<Failure>(message).message;
+  EXPECT_EQ(encode(std::get<TypeParam>(message)), frame);
+}
+
+TEST(GoldenFrames, AreThereForEveryMessageAndNoOther) {
+  std::set<std::string> types, files;
+  std::apply([&](const auto&... messages) { (types.emplace(messages.kType), ...); }, Messages{});
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder))
+    if (entry.path().extension() == ".hex") files.insert(entry.path().stem());
+
+  EXPECT_EQ(files, types);
+}
+
+TEST(GoldenFrames, ReachTheDoorsTheyAreMeantFor) {
+  for (const std::string type : {"generate", "cancel", "replay"})
+    EXPECT_TRUE(std::holds_alternative<ClientMessage>(decode_client_message(golden_frame(type)))) << type;
+  for (const std::string type : {"started", "progress", "token", "finished", "done", "rejected"}) {
+    const auto event = decode_event(golden_frame(type));
+    ASSERT_TRUE(std::holds_alternative<Event>(event)) << type;
+    EXPECT_EQ(encode(std::get<Event>(event)), golden_frame(type));
+  }
+}
+
+} // namespace
+} // namespace millrace
