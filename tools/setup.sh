@@ -6,7 +6,7 @@ build_packages=(
   nlohmann-json3-dev libcli11-dev libpcre2-dev libxxhash-dev
   python3 python3-zmq python3-msgpack
 )
-test_packages=(libgtest-dev librapidcheck-dev)
+test_packages=(libgtest-dev libgmock-dev librapidcheck-dev)
 fuzz_packages=(clang libclang-rt-14-dev)
 
 say() { printf '%s\n' "$*" >&2; }
@@ -37,7 +37,7 @@ ensure_packages() {
     root=(sudo)
     [[ -t 0 ]] || root+=(-n) # nobody there to type a password
   fi
-  say "Installing them: ${root[*]} apt-get update && ${root[*]} apt-get install …"
+  say "Installing them with ${root[*]:+${root[*]} }apt-get …"
   mkdir -p build
   if ! { "${root[@]}" apt-get update &&
     "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"; } \
