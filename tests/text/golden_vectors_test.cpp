@@ -1,5 +1,6 @@
 // Ids of reference tokenizers, text by text.
 
+#include "model/model.hpp"
 #include "tests/text/vocab_files.hpp"
 
 #include <gtest/gtest.h>
@@ -115,6 +116,18 @@ INSTANTIATE_TEST_SUITE_P(Kinds, TinyVectors,
                            std::ranges::replace(name, '-', '_');
                            return name;
                          });
+
+TEST(BuiltInModel, EncodesItsGoldenPrompts) {
+  const auto model = Model::built_in();
+  const Tokenizer tokenizer(model->file());
+  const auto golden = read_json(MILLRACE_TEST_DATA "/tales.json");
+
+  for (const auto& c : golden.at("files").at("tales-q8_0.gguf")) {
+    const std::string prompt = c.at("prompt"), text = c.at("text");
+    EXPECT_EQ(tokenizer.encode(prompt, {}), c.at("ids").get<Ids>()) << prompt;
+    EXPECT_EQ(tokenizer.decode(c.at("greedy").get<Ids>()), text);
+  }
+}
 
 } // namespace
 } // namespace millrace
