@@ -194,7 +194,7 @@ TEST(Model, RefusesHyperparametersOutOfRange) {
          {"llama.embedding_length", {0, (1 << 20) + 1, INT32_MAX, UINT32_MAX}},
          {"llama.feed_forward_length", {0, (1 << 22) + 1, INT32_MAX, UINT32_MAX}},
          {"llama.context_length", {0, (1 << 24) + 1, INT32_MAX, UINT32_MAX}},
-         {"llama.attention.head_count", {0, 66, 128, 4097, UINT32_MAX}},
+         {"llama.attention.head_count", {0, 6, 66, 128, 4097, UINT32_MAX}},
          {"llama.attention.head_count_kv", {0, 3, 5, UINT32_MAX}},
          {"llama.attention.key_length", {0, 4097, UINT32_MAX}},
          {"llama.attention.value_length", {0, 8, UINT32_MAX}},
@@ -242,6 +242,8 @@ TEST(Model, RefusesTensorsThatAreMissingOrMisshapen) {
   auto writer = keys();
   add_tensors(writer).drop_tensor("blk.1.ffn_down.weight").tensor("blk.1.ffn_down.weight", {64, 96});
   EXPECT_EQ(error_of(writer), "tensor 'blk.1.ffn_down.weight': expected [64, 96], found [96, 64]");
+  writer.drop_tensor("blk.1.ffn_down.weight").tensor("blk.1.ffn_down.weight", {96, 65});
+  EXPECT_EQ(error_of(writer), "tensor 'blk.1.ffn_down.weight': expected [64, 96], found [65, 96]");
 }
 
 TEST(Model, RefusesQuantisedVectorsAndTensorsWithoutARole) {
