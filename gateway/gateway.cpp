@@ -29,8 +29,7 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kEventsPerTurn = 1'024;
 constexpr size_t kSubscriptionsPerTurn = 256;
 constexpr size_t kRequestsPerTurn = 64;
-constexpr milliseconds kLongestSleep{1'000}; // expiry of logs needs no better clock
-constexpr milliseconds kLongestRetry{64};    // a ROUTER cannot tell when a certain client reads again
+constexpr milliseconds kLongestRetry{64}; // a ROUTER cannot tell when a certain client reads again
 constexpr int kMaxFailedTurns = 16;
 
 zmq::message_t to_frame(const std::string& bytes) {
@@ -42,7 +41,7 @@ struct Published {
   enum class Kind { unnumbered, numbered, last_of_choice, last_of_stream };
   Kind kind = Kind::unnumbered;
   SequenceId sequence;
-  int64_t seq = kUnnumbered;
+  int64_t seq = -1;
   zmq::message_t body;
 };
 
@@ -215,7 +214,7 @@ milliseconds Gateway::State::sleep_time() const {
   if (next_event_ < events_.size() || more_subscriptions_ || more_requests_ ||
       (replies_.waiting() && replies_moved_))
     return milliseconds(0);
-  const milliseconds idle = std::clamp(options_.heartbeat / 2, milliseconds(1), kLongestSleep);
+  const milliseconds idle = std::max(milliseconds(1), std::min(options_.heartbeat, options_.log_ttl) / 2);
   return replies_.waiting() ? std::min(idle, retry_) : idle;
 }
 

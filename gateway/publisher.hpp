@@ -11,14 +11,12 @@
 
 namespace millrace {
 
-/// The second frame of an event: msgpack [choice, seq, epoch]. seq is kUnnumbered for events that are not
-/// counted.
+/// The second frame of an event: msgpack [choice, seq, epoch].
 struct EventHeader {
   int32_t choice = 0;
-  int64_t seq = -1;
+  int64_t seq = -1; // of events that are not numbered
   uint32_t epoch = 0;
 };
-inline constexpr int64_t kUnnumbered = -1;
 
 /// Belongs to one thread.
 class Publisher {

@@ -48,8 +48,7 @@ public:
   /// Likewise the events of a choice from a seq on, then the last event if the stream is over, then an Ack.
   /// If the stream leaves the log meanwhile, Rejected ends the replay.
   void send(const Client& client, const Replay& request);
-  /// Sends what can go without waiting, a bounded piece for each client. Returns the number of frames that
-  /// went.
+  /// Sends what can go without waiting, a bounded piece for each client; returns the number of frames.
   size_t flush();
   /// Whether something is left for another flush.
   bool waiting() const { return !queues_.empty(); }

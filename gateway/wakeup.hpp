@@ -2,8 +2,7 @@
 
 namespace millrace {
 
-/// A flag that other threads raise and a poll loop sees as a readable descriptor. Raised twice is raised
-/// once.
+/// A flag that any thread may raise and a poll loop sees as a readable descriptor.
 class Wakeup {
 public:
   /// Throws std::system_error if there is no descriptor left.

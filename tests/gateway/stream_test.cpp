@@ -316,18 +316,21 @@ TEST_F(StreamTest, ForgetsAnEndedStreamAfterItsTime) {
   client.ask<Ack>(generate(1));
   publish_whole(1, 2);
 
-  EXPECT_TRUE(eventually([&] { return client.ask<Ack>(generate(1)).of == "generate"; }));
+  EXPECT_TRUE(eventually([&] {
+    client.send(generate(1));
+    return is<Ack>(client.next()); // a conflict until then
+  }));
 }
 
 TEST_F(StreamTest, NeverLetsAPublishedEventWaitForTheNextOne) {
-  constexpr uint64_t kRounds = 100, kStreams = 8,
-                     kBurst = 500; // together more than one turn of the loop takes
+  constexpr uint64_t kRounds = 20, kStreams = 8;
+  constexpr uint64_t kBurst = 500; // of all streams, more than one turn of the loop takes
+  options_.heartbeat = options_.log_ttl = std::chrono::hours(1); // nothing else wakes the loop
   start();
   Requester client = requester();
   for (uint8_t name = 0; name < kStreams; ++name)
     client.ask<Ack>(generate(name));
 
-  const auto begin = std::chrono::steady_clock::now();
   for (uint64_t round = 0; round < kRounds; ++round) {
     std::vector<std::thread> threads;
     for (uint8_t name = 0; name < kStreams; ++name)
@@ -339,9 +342,6 @@ TEST_F(StreamTest, NeverLetsAPublishedEventWaitForTheNextOne) {
       thread.join();
     ASSERT_TRUE(eventually([&] { return gateway_->stats().published == (round + 1) * kStreams * kBurst; }));
   }
-
-  EXPECT_LT(std::chrono::steady_clock::now() - begin,
-            std::chrono::seconds(6)); // one that waits costs a second
 }
 
 TEST_F(StreamTest, PublishesFromManyThreads) {
