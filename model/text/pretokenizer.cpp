@@ -55,10 +55,13 @@ const std::vector<Family>& families() {
       {.names = {"qwen2", "deepseek-r1-qwen"}, .stages = {tiktoken_style(1)}},
       {.names = {"starcoder", "smollm"}, .stages = {R"(\p{N})", kGpt2}},
       {.names = {"deepseek-llm"},
-       // Letters: the cased ones, but not Georgian Mkhedruli or mathematical alphabets. Marks: ASCII from ! to ~ without
-       // digits, its full-width forms, quotation marks and the first CJK signs.
+       // Letters: the cased ones that the family's list has, which stops short of younger scripts, Georgian Mkhedruli and
+       // mathematical alphabets. Marks: ASCII from ! to ~ without digits, its full-width forms, quotation marks and the
+       // first CJK signs.
        .stages = {R"([\r\n])",
-                  kAnySpace + R"(?(?:(?![\x{10D0}-\x{10FF}\x{1D400}-\x{1D7FF}])\p{L&})+)",
+                  kAnySpace + R"(?(?:(?![\x{560}-\x{588}\x{10C7}-\x{10FF}\x{1C80}-\x{1C88}\x{2D00}-\x{2D2D})"
+                              R"(\x{A790}-\x{A7FF}\x{AB30}-\x{AB6F}\x{10570}-\x{105BF}\x{16E40}-\x{16E7F})"
+                              R"(\x{1D400}-\x{1DFFF}])\p{L&})+)",
                   kAnySpace + R"(?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+)",
                   // Spaces at the end. Else the search goes on behind the run, not at each of its spaces.
                   kAnySpace + R"(++(?:\z|(*SKIP)(*FAIL)))",

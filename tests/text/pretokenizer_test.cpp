@@ -37,6 +37,7 @@ TEST(Pretokenizer, CutsDigitsBeforeWordsForStarCoder) {
 
 TEST(Pretokenizer, CutsAsDeepSeekDoes) {
   EXPECT_THAT(Pretokenizer("deepseek-llm").split("a b\n中文!12 "), ElementsAre("a", " b", "\n", "中文", "!", "12", " "));
+  EXPECT_THAT(Pretokenizer("deepseek-llm").split("a  Ջ  ջ"), ElementsAre("a", " ", " Ջ", "  ջ")); // small Armenian is no letter
   EXPECT_THAT(Pretokenizer("deepseek-coder").split("a b\n中文!12 "),
               ElementsAre("a", " b", "\n", "中文", "!", "1", "2", " "));
 }
