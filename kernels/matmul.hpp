@@ -31,7 +31,7 @@ public:
   DType type() const { return type_; }
   size_t bytes() const; // in memory, that one pass reads
 
-  struct Layout; // private to matmul.cpp
+  struct Layout; // matmul.cpp
   const Layout* layout() const { return layout_.get(); }
 
 private:
@@ -40,27 +40,37 @@ private:
   std::shared_ptr<const Layout> layout_;
 };
 
-/// Rows of activations, ready to be multiplied with any number of matrices. Reused across passes: set() only
-/// allocates when it grows.
+/// Rows of activations that meet any number of matrices. What a matrix needs of them (8-bit codes, an interleaved copy) is
+/// made on the first use and kept until the next set(). Reused across passes: allocates only when it grows.
 class ActivationRows {
 public:
-  /// Takes x: [rows, cols]; keeps a view of x, which must stay until the last matmul, and a q8 copy if asked.
-  void set(const float* x, int64_t rows, int64_t cols, Activations activations, Isa isa, ThreadPool& pool);
+  /// Takes x: [rows, cols]; keeps a view of x, which must stay until the last matmul.
+  void set(const float* x, int64_t rows, int64_t cols, Activations activations, Isa isa);
 
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
   const float* x() const { return x_; }
+  /// f32 where cols is not a multiple of 32 or the path is scalar.
   Activations activations() const { return activations_; }
 
-  // [rows, blocks] with blocks = ceil(cols / 32); the last block is padded with zeros. Filled for q8 only.
-  std::vector<int8_t> q;      // [rows, blocks * 32]
-  std::vector<float> scale;   // [rows, blocks]: x is about scale * q
-  std::vector<int32_t> sum;   // [rows, blocks]: sum of q over the block
+  struct Quantised; // kernels/tiles.hpp
+  struct Floats;
+  /// Not thread-safe: called by matmul() before its loop.
+  const Quantised& quantised(ThreadPool& pool) const;
+  const Floats& floats(ThreadPool& pool) const;
+
+  ActivationRows();
+  ~ActivationRows();
+  ActivationRows(ActivationRows&&) noexcept;
+  ActivationRows& operator=(ActivationRows&&) noexcept;
 
 private:
   const float* x_ = nullptr;
   int64_t rows_ = 0, cols_ = 0;
   Activations activations_ = Activations::f32;
+  Isa isa_ = Isa::scalar;
+  struct Prepared;
+  std::unique_ptr<Prepared> prepared_;
 };
 
 /// out: [x.rows, w.rows], with `out_stride` floats from row to row.

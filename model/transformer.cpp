@@ -127,7 +127,7 @@ void Transformer::normalize(const std::vector<float>& weight) {
 }
 
 void Transformer::take(const std::vector<float>& rows, int64_t width) {
-  inputs_.set(rows.data(), rows_, width, activations_, isa_, pool_);
+  inputs_.set(rows.data(), rows_, width, activations_, isa_);
 }
 
 void Transformer::project(std::vector<float>& out, const PackedMatrix& w, const std::vector<float>& bias) {
