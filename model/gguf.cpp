@@ -28,7 +28,7 @@ enum ValueType : uint32_t {
   kUint8, kInt8, kUint16, kInt16, kUint32, kInt32, kFloat32, kBool, kString, kArray, kUint64, kInt64, kFloat64,
 };
 
-std::string quoted(std::string_view name) { return "'" + printable(name) + "'"; }
+std::string quoted(std::string_view name) { return std::string("'") + printable(name) + "'"; }
 
 /// The name of a GGML type that is not one of ours, for error texts.
 std::string foreign_type_name(uint32_t id) {

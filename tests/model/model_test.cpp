@@ -203,7 +203,7 @@ TEST(Model, RefusesHyperparametersOutOfRange) {
          {"llama.expert_count", {1, UINT32_MAX}},
        })
     for (auto value : values)
-      EXPECT_THAT(error_with(key, value), HasSubstr("'" + std::string(key) + "'")) << value;
+      EXPECT_THAT(error_with(key, value), HasSubstr(std::string("'") + key + "'")) << value;
   // Within its range, but not what the tensors say.
   EXPECT_EQ(error_with("llama.block_count", 3), "tensor 'blk.2.attn_norm.weight' is missing");
   EXPECT_EQ(error_with("llama.block_count", 1), "tensor 'blk.1.attn_norm.weight' has no place in a llama model");
