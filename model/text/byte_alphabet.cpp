@@ -11,8 +11,8 @@ constexpr int kFirstShifted = 0x100;
 constexpr int kCharacters = kFirstShifted + 68;
 
 struct Alphabet {
-  std::array<std::string, 256> spelling;         // by byte
-  std::array<int16_t, kCharacters> byte;         // by character; -1: not of the alphabet
+  std::array<std::string, 256> spelling; // by byte
+  std::array<int16_t, kCharacters> byte; // by character; -1: not of the alphabet
 
   Alphabet() {
     byte.fill(-1);
@@ -24,7 +24,8 @@ struct Alphabet {
       if (character < 0x80)
         spelling[b] = std::string(1, static_cast<char>(character));
       else
-        spelling[b] = {static_cast<char>(0xC0 | character >> 6), static_cast<char>(0x80 | (character & 0x3F))};
+        spelling[b] = {static_cast<char>(0xC0 | character >> 6),
+                       static_cast<char>(0x80 | (character & 0x3F))};
     }
   }
 };
@@ -36,7 +37,9 @@ const Alphabet& alphabet() {
 
 } // namespace
 
-std::string_view spell_byte(uint8_t byte) { return alphabet().spelling[byte]; }
+std::string_view spell_byte(uint8_t byte) {
+  return alphabet().spelling[byte];
+}
 
 std::optional<std::string> unspell_bytes(std::string_view piece) {
   std::string bytes;

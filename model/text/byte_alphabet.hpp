@@ -1,7 +1,8 @@
 #pragma once
 
-// GPT-2's spelling of bytes: each of the 256 is one printable character, so that a vocabulary of byte strings can be kept
-// as text. Bytes that are printable in Latin-1 stand for themselves; the other 68 are U+0100, U+0101, … in order.
+// GPT-2's spelling of bytes: each of the 256 is one printable character, so that a vocabulary of byte strings
+// can be kept as text. Bytes that are printable in Latin-1 stand for themselves; the other 68 are U+0100,
+// U+0101, … in order.
 
 #include <cstdint>
 #include <optional>

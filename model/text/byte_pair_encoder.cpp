@@ -29,7 +29,8 @@ void BytePairEncoder::read_merges(const GgufFile& file) {
     const std::string_view merge = merges[rank];
     const size_t space = merge.find(' ', 1);
     if (space == std::string_view::npos || space + 1 == merge.size())
-      throw FormatError("entry " + std::to_string(rank) + " of " + std::string(kMerges) + " is not two pieces");
+      throw FormatError("entry " + std::to_string(rank) + " of " + std::string(kMerges) +
+                        " is not two pieces");
     joined.assign(merge.substr(0, space)).append(merge.substr(space + 1));
     const TokenId left = vocabulary_.find(merge.substr(0, space));
     const TokenId right = vocabulary_.find(merge.substr(space + 1));
@@ -45,7 +46,8 @@ void BytePairEncoder::encode(std::string_view text, std::vector<TokenId>& ids) c
     encode_word(word, merger, ids);
 }
 
-void BytePairEncoder::encode_word(std::string_view word, SymbolMerger& merger, std::vector<TokenId>& ids) const {
+void BytePairEncoder::encode_word(std::string_view word, SymbolMerger& merger,
+                                  std::vector<TokenId>& ids) const {
   if (pretokenizer_.keeps_whole_words() && word.size() <= vocabulary_.longest_piece()) {
     std::string spelling;
     for (const char byte : word)

@@ -12,15 +12,18 @@
 
 namespace millrace {
 
-/// Byte-level byte-pair encoding (tokenizer.ggml.model "gpt2"): words of the pre-tokenizer, bytes spelt in GPT-2's alphabet, ranked
-/// merges. Any bytes can be encoded if the vocabulary has a token for each, and then decode to themselves.
+/// Byte-level byte-pair encoding (tokenizer.ggml.model "gpt2"): words of the pre-tokenizer, bytes spelt in
+/// GPT-2's alphabet, ranked merges. Any bytes can be encoded if the vocabulary has a token for each, and then
+/// decode to themselves.
 class BytePairEncoder {
 public:
-  /// Throws FormatError if the merges are missing or malformed, or the pre-tokenizer is not known. Merges whose parts or
-  /// result are not in the vocabulary can never apply and are left out. The vocabulary must outlive this object.
+  /// Throws FormatError if the merges are missing or malformed, or the pre-tokenizer is not known. Merges
+  /// whose parts or result are not in the vocabulary can never apply and are left out. The vocabulary must
+  /// outlive this object.
   BytePairEncoder(const GgufFile& file, const Vocabulary& vocabulary);
 
-  /// Appends the ids of ordinary text. A byte that has no token becomes the unknown token if there is one, else nothing.
+  /// Appends the ids of ordinary text. A byte that has no token becomes the unknown token if there is one,
+  /// else nothing.
   void encode(std::string_view text, std::vector<TokenId>& ids) const;
 
   /// The bytes that an ordinary token stands for.

@@ -20,27 +20,32 @@ struct Family {
   bool adds_bos_by_default = false;
 };
 
-// Parts of the patterns, for use inside brackets or alone. PCRE2's \s also has U+180E, which is no white space any more.
+// Parts of the patterns, for use inside brackets or alone. PCRE2's \s also has U+180E, which is no white
+// space any more.
 const std::string kSpace = R"(\t-\r\x{85}\p{Z})";
 const std::string kAnySpace = "[" + kSpace + "]";
 // A run of spaces leaves its last one to the word that follows it.
 const std::string kSpaceRun = kAnySpace + "+(?![^" + kSpace + "])|" + kAnySpace + "+";
 
-// GPT-2: an English contraction; a run of letters, of digits or of other marks, with one space before it; spaces.
-const std::string kGpt2 = "'(?:[stmd]|re|ve|ll)"
-                          "|\\x20?(?:\\p{L}+|\\p{N}+|[^" + kSpace + "\\p{L}\\p{N}]+)"
-                          "|" + kSpaceRun;
+// clang-format off
+// GPT-2: an English contraction; a run of letters, of digits or of other marks, with one space before it;
+// spaces.
+const std::string kGpt2 =
+    R"('(?:[stmd]|re|ve|ll))"
+    R"(|\x20?(?:\p{L}+|\p{N}+|[^)" + kSpace + R"(\p{L}\p{N}]+))"
+    "|" + kSpaceRun;
 
-// Llama 3 and Qwen 2: contractions in any case; letters may take any one mark before them; at most `digits` digits; marks
-// take the line ends after them; spaces up to a line end are one word.
+// Llama 3 and Qwen 2: contractions in any case; letters may take any one mark before them; at most `digits`
+// digits; marks take the line ends after them; spaces up to a line end are one word.
 std::string tiktoken_style(int digits) {
-  return "(?i:'(?:[stmd]|re|ve|ll))"
-         "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
-         "|\\p{N}{1," + std::to_string(digits) + "}"
-         "|\\x20?[^" + kSpace + "\\p{L}\\p{N}]+[\\r\\n]*"
-         "|" + kAnySpace + "*[\\r\\n]+"
+  return R"((?i:'(?:[stmd]|re|ve|ll)))"
+         R"(|[^\r\n\p{L}\p{N}]?\p{L}+)"
+         R"(|\p{N}{1,)" + std::to_string(digits) + "}"
+         R"(|\x20?[^)" + kSpace + R"(\p{L}\p{N}]+[\r\n]*)"
+         "|" + kAnySpace + R"(*[\r\n]+)"
          "|" + kSpaceRun;
 }
+// clang-format on
 
 // DeepSeek's ranges: CJK (from U+0800 on, so much else too) and Hangul.
 const std::string kEastAsian = R"([\x{800}-\x{9FA5}\x{AC00}-\x{D7FF}]+)";
@@ -55,14 +60,15 @@ const std::vector<Family>& families() {
       {.names = {"qwen2", "deepseek-r1-qwen"}, .stages = {tiktoken_style(1)}},
       {.names = {"starcoder", "smollm"}, .stages = {R"(\p{N})", kGpt2}},
       {.names = {"deepseek-llm"},
-       // Letters: the cased ones that the family's list has, which stops short of younger scripts, Georgian Mkhedruli and
-       // mathematical alphabets. Marks: ASCII from ! to ~ without digits, its full-width forms, quotation marks and the
-       // first CJK signs.
+       // Letters: the cased ones that the family's list has, which stops short of younger scripts, Georgian
+       // Mkhedruli and mathematical alphabets. Marks: ASCII from ! to ~ without digits, its full-width forms,
+       // quotation marks and the first CJK signs.
        .stages = {R"([\r\n])",
                   kAnySpace + R"(?(?:(?![\x{560}-\x{588}\x{10C7}-\x{10FF}\x{1C80}-\x{1C88}\x{2D00}-\x{2D2D})"
                               R"(\x{A790}-\x{A7FF}\x{AB30}-\x{AB6F}\x{10570}-\x{105BF}\x{16E40}-\x{16E7F})"
                               R"(\x{1D400}-\x{1DFFF}])\p{L&})+)",
-                  kAnySpace + R"(?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+)",
+                  kAnySpace +
+                      R"(?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+)",
                   // Spaces at the end. Else the search goes on behind the run, not at each of its spaces.
                   kAnySpace + R"(++(?:\z|(*SKIP)(*FAIL)))",
                   kEastAsian,
@@ -98,11 +104,13 @@ public:
   explicit Regex(const std::string& pattern) {
     int error = 0;
     PCRE2_SIZE offset = 0;
-    code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF | PCRE2_UCP,
-                              &error, &offset, nullptr));
+    code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                              PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr));
     if (!code_)
-      throw std::logic_error("a pre-tokenizer's pattern does not compile at offset " + std::to_string(offset));
-    // Where the machine allows no code at run time this fails, and matching is interpreted: slower, but the same.
+      throw std::logic_error("a pre-tokenizer's pattern does not compile at offset " +
+                             std::to_string(offset));
+    // Where the machine allows no code at run time this fails, and matching is interpreted: slower, but
+    // the same.
     pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
   }
 

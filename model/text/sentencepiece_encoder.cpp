@@ -32,7 +32,8 @@ int parse_byte_piece(std::string_view piece) {
   return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-SentencePieceEncoder::SentencePieceEncoder(const GgufFile& file, const Vocabulary& vocabulary) : vocabulary_(vocabulary) {
+SentencePieceEncoder::SentencePieceEncoder(const GgufFile& file, const Vocabulary& vocabulary)
+    : vocabulary_(vocabulary) {
   if (!file.find(kTokenType))
     throw FormatError("the key " + std::string(kTokenType) + " is missing");
   read_scores(file);

@@ -13,12 +13,13 @@ namespace millrace {
 /// The byte that a token of type byte is spelt as: exactly "<0xHH>", two hexadecimal digits; else -1.
 int parse_byte_piece(std::string_view piece);
 
-/// SentencePiece's BPE (tokenizer.ggml.model "llama"): spaces are written as U+2581, neighbours merge wherever the vocabulary has
-/// their concatenation, the best score first; characters without a token fall back to bytes, or to the unknown token.
+/// SentencePiece's BPE (tokenizer.ggml.model "llama"): spaces are written as U+2581, neighbours merge
+/// wherever the vocabulary has their concatenation, the best score first; characters without a token fall
+/// back to bytes, or to the unknown token.
 class SentencePieceEncoder {
 public:
-  /// Throws FormatError if scores or token types are missing or malformed, or some text could not be encoded at all.
-  /// The vocabulary must outlive this object.
+  /// Throws FormatError if scores or token types are missing or malformed, or some text could not be encoded
+  /// at all. The vocabulary must outlive this object.
   SentencePieceEncoder(const GgufFile& file, const Vocabulary& vocabulary);
 
   /// Appends the ids of ordinary text; space_prefix puts a space before it.

@@ -9,7 +9,8 @@ SpecialTokens::SpecialTokens(const Vocabulary& vocabulary, std::span<const Token
     if (!vocabulary.piece(id).empty() && std::ranges::find(types, vocabulary.type(id)) != types.end())
       entries_.push_back({vocabulary.piece(id), id});
   std::ranges::stable_sort(entries_, {}, &Entry::spelling);
-  // Algorithms that return a subrange don't compile with clang 14 and libstdc++ 12, which the fuzz targets need.
+  // Algorithms that return a subrange don't compile with clang 14 and libstdc++ 12, which the fuzz targets
+  // need.
   const auto same_spelling = [](const Entry& a, const Entry& b) { return a.spelling == b.spelling; };
   entries_.erase(std::unique(entries_.begin(), entries_.end(), same_spelling), entries_.end());
 
@@ -43,7 +44,8 @@ std::vector<Fragment> SpecialTokens::split(std::string_view text) const {
   return fragments;
 }
 
-// Entries [first, last) share the first `size` bytes with the text; a spelling of just that size sorts before the others.
+// Entries [first, last) share the first `size` bytes with the text; a spelling of just that size sorts before
+// the others.
 const SpecialTokens::Entry* SpecialTokens::longest_at(std::string_view text) const {
   const auto byte_at = [](size_t i) {
     return [i](const Entry& entry) { return static_cast<unsigned char>(entry.spelling[i]); };

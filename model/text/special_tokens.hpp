@@ -16,11 +16,13 @@ struct Fragment {
   TokenId special = kNoToken; // kNoToken: text is ordinary
 };
 
-/// Finds the spellings of certain tokens in text: at each position the longest, from left to right, so that text which
-/// overlaps with an earlier find is ordinary. Time is linear in the text times the longest spelling.
+/// Finds the spellings of certain tokens in text: at each position the longest, from left to right, so that
+/// text which overlaps with an earlier find is ordinary. Time is linear in the text times the longest
+/// spelling.
 class SpecialTokens {
 public:
-  /// The vocabulary's tokens of these types; it must outlive this object. Of equal spellings the lowest id is found.
+  /// The vocabulary's tokens of these types; it must outlive this object. Of equal spellings the lowest id is
+  /// found.
   SpecialTokens(const Vocabulary& vocabulary, std::span<const TokenType> types);
 
   /// In order, none empty; the texts view into `text`.

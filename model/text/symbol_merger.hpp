@@ -13,18 +13,20 @@ namespace millrace {
 /// A stretch of the text that is one token, or a character that is none (yet).
 struct Symbol {
   TokenId id = kNoToken;
-  int32_t begin = 0, size = 0;         // bytes of the text
-  int32_t previous = -1, next = -1;    // in the list of what is left; -1: none
+  int32_t begin = 0, size = 0;      // bytes of the text
+  int32_t previous = -1, next = -1; // in the list of what is left; -1: none
 };
 
-/// Two neighbours that may become one: of all of them the lowest rank goes first, of equal ranks the leftmost.
+/// Two neighbours that may become one: of all of them the lowest rank goes first, of equal ranks the
+/// leftmost.
 struct Merge {
   uint32_t rank = 0;
   TokenId id = kNoToken; // of the token that they become
 };
 
-/// Byte-pair encoding's loop. A list of symbols and a heap of possible merges: n log n in the symbols, where a search for
-/// the best pair after each merge would be quadratic on long runs of one letter. Keeps its memory from word to word.
+/// Byte-pair encoding's loop. A list of symbols and a heap of possible merges: n log n in the symbols, where
+/// a search for the best pair after each merge would be quadratic on long runs of one letter. Keeps its
+/// memory from word to word.
 class SymbolMerger {
 public:
   void clear() { symbols_.clear(); }
@@ -38,7 +40,8 @@ public:
     symbols_.push_back({.id = id, .begin = begin, .size = size, .previous = index - 1});
   }
 
-  /// Merges until nothing more can be. find_merge(left, right) tells what two neighbours become: std::optional<Merge>.
+  /// Merges until nothing more can be. find_merge(left, right) tells what two neighbours become:
+  /// std::optional<Merge>.
   template <class FindMerge> void run(FindMerge&& find_merge) {
     candidates_.clear();
     for (int32_t i = 0; i < static_cast<int32_t>(symbols_.size()); ++i)
@@ -48,7 +51,8 @@ public:
       const Candidate best = candidates_.back();
       candidates_.pop_back();
       Symbol& left = symbols_[static_cast<uint32_t>(best.order)];
-      // Symbols only grow, and always to the right: a pair that spans as much as it did is still the same pair.
+      // Symbols only grow, and always to the right: a pair that spans as much as it did is still the same
+      // pair.
       if (left.size == 0 || left.next < 0 || left.size + symbols_[left.next].size != best.size)
         continue;
       join(left, best.id);
@@ -67,7 +71,7 @@ private:
   struct Candidate {
     uint64_t order; // rank in the high half, index of the left symbol in the low one
     TokenId id;
-    int32_t size;   // of both symbols when they were considered
+    int32_t size; // of both symbols when they were considered
   };
 
   template <class FindMerge> void consider(int32_t index, FindMerge& find_merge) {
@@ -76,7 +80,8 @@ private:
     const Symbol& left = symbols_[index];
     const Symbol& right = symbols_[left.next];
     if (const std::optional<Merge> merge = find_merge(left, right)) {
-      candidates_.push_back({uint64_t{merge->rank} << 32 | static_cast<uint32_t>(index), merge->id, left.size + right.size});
+      candidates_.push_back(
+          {uint64_t{merge->rank} << 32 | static_cast<uint32_t>(index), merge->id, left.size + right.size});
       std::ranges::push_heap(candidates_, std::greater{}, &Candidate::order);
     }
   }

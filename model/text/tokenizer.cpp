@@ -63,7 +63,8 @@ Tokenizer::State::State(const GgufFile& file)
 
   kind = std::string(*file.get_string(kModel)) + "/" + std::string(file.get_string(kPre).value_or("default"));
   const bool bos_by_default = !byte_pairs() || byte_pairs()->pretokenizer().adds_bos_by_default();
-  adds_bos = file.get_bool("tokenizer.ggml.add_bos_token").value_or(bos_by_default) && vocabulary.bos() != kNoToken;
+  adds_bos =
+      file.get_bool("tokenizer.ggml.add_bos_token").value_or(bos_by_default) && vocabulary.bos() != kNoToken;
   adds_space_prefix = !byte_pairs() && file.get_bool("tokenizer.ggml.add_space_prefix").value_or(true);
   hash = compute_hash(file);
 }
@@ -71,7 +72,9 @@ Tokenizer::State::State(const GgufFile& file)
 uint64_t Tokenizer::State::compute_hash(const GgufFile& file) const {
   // Each part seeds the next, so the parts' borders count as well.
   uint64_t hash = 0;
-  const auto add_text = [&](std::string_view text) { hash = XXH3_64bits_withSeed(text.data(), text.size(), hash); };
+  const auto add_text = [&](std::string_view text) {
+    hash = XXH3_64bits_withSeed(text.data(), text.size(), hash);
+  };
   const auto add_number = [&](double number) { hash = XXH3_64bits_withSeed(&number, sizeof number, hash); };
 
   add_text(kind);
@@ -86,8 +89,8 @@ uint64_t Tokenizer::State::compute_hash(const GgufFile& file) const {
     add_text(merge);
   for (const double score : scores)
     add_number(score);
-  for (const double number : {double(vocabulary.bos()), double(vocabulary.eos()), double(vocabulary.unknown()),
-                              double(adds_bos), double(adds_space_prefix)})
+  for (const double number : {double(vocabulary.bos()), double(vocabulary.eos()),
+                              double(vocabulary.unknown()), double(adds_bos), double(adds_space_prefix)})
     add_number(number);
   return hash;
 }
@@ -142,11 +145,21 @@ std::string_view Tokenizer::piece(TokenId id) const {
   return state_->vocabulary.contains(id) ? state_->vocabulary.piece(id) : std::string_view();
 }
 
-int32_t Tokenizer::vocab_size() const { return state_->vocabulary.size(); }
-TokenId Tokenizer::bos() const { return state_->vocabulary.bos(); }
-TokenId Tokenizer::eos() const { return state_->vocabulary.eos(); }
-bool Tokenizer::adds_bos() const { return state_->adds_bos; }
-bool Tokenizer::adds_space_prefix() const { return state_->adds_space_prefix; }
+int32_t Tokenizer::vocab_size() const {
+  return state_->vocabulary.size();
+}
+TokenId Tokenizer::bos() const {
+  return state_->vocabulary.bos();
+}
+TokenId Tokenizer::eos() const {
+  return state_->vocabulary.eos();
+}
+bool Tokenizer::adds_bos() const {
+  return state_->adds_bos;
+}
+bool Tokenizer::adds_space_prefix() const {
+  return state_->adds_space_prefix;
+}
 
 bool Tokenizer::is_control(TokenId id) const {
   return state_->vocabulary.contains(id) && state_->vocabulary.is_control(id);
@@ -156,7 +169,11 @@ bool Tokenizer::is_end_of_generation(TokenId id) const {
   return state_->vocabulary.contains(id) && state_->vocabulary.is_end_of_generation(id);
 }
 
-std::string_view Tokenizer::kind() const { return state_->kind; }
-uint64_t Tokenizer::hash() const { return state_->hash; }
+std::string_view Tokenizer::kind() const {
+  return state_->kind;
+}
+uint64_t Tokenizer::hash() const {
+  return state_->hash;
+}
 
 } // namespace millrace

@@ -1,7 +1,7 @@
 #pragma once
 
-// Text to token ids and back. Byte-level BPE (GPT-2's alphabet, the family's pre-tokenizer) and SentencePiece-style BPE
-// with byte fallback, read from a GGUF file's tokenizer.* keys.
+// Text to token ids and back. Byte-level BPE (GPT-2's alphabet, the family's pre-tokenizer) and
+// SentencePiece-style BPE with byte fallback, read from a GGUF file's tokenizer.* keys.
 
 #include "model/gguf.hpp"
 #include "model/text/detokenizer.hpp"
@@ -19,8 +19,8 @@ namespace millrace {
 using TokenId = int32_t;
 
 struct EncodeOptions {
-  bool add_bos = true;         // the model's BOS first, if it declares one
-  bool parse_special = false;  // text of control tokens becomes these tokens; else it is ordinary text
+  bool add_bos = true;        // the model's BOS first, if it declares one
+  bool parse_special = false; // text of control tokens becomes these tokens; else it is ordinary text
 };
 
 /// Immutable and thread-safe.
@@ -30,14 +30,16 @@ public:
   explicit Tokenizer(const GgufFile& file);
   ~Tokenizer();
 
-  /// text is UTF-8 (invalid bytes are encoded byte by byte, never refused). Time is about linear in its length, which must
-  /// be below 2^29 bytes (else std::length_error). User-defined tokens are found in any text.
+  /// text is UTF-8 (invalid bytes are encoded byte by byte, never refused). Time is about linear in its
+  /// length, which must be below 2^29 bytes (else std::length_error). User-defined tokens are found in any
+  /// text.
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const;
 
-  /// The bytes that a token stands for; empty for control and unknown tokens and for ids that are not in the vocabulary (the
-  /// logits may be wider). SentencePiece's space mark is a space here.
+  /// The bytes that a token stands for; empty for control and unknown tokens and for ids that are not in the
+  /// vocabulary (the logits may be wider). SentencePiece's space mark is a space here.
   std::string_view bytes(TokenId id) const;
-  /// Joins the bytes. skip_space_prefix drops the space that encode put before the first piece (SentencePiece).
+  /// Joins the bytes. skip_space_prefix drops the space that encode put before the first piece
+  /// (SentencePiece).
   std::string decode(std::span<const TokenId> ids, bool skip_space_prefix = true) const;
   /// As the vocabulary spells it, for people; empty where bytes() is for want of a token.
   std::string_view piece(TokenId id) const;

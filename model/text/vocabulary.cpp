@@ -9,14 +9,15 @@ namespace {
 constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
 constexpr std::string_view kTokenType = "tokenizer.ggml.token_type";
 
-// The longest pieces of published vocabularies are runs of 256 spaces. The limit bounds what a hostile file can make the
-// longest-match search cost.
+// The longest pieces of published vocabularies are runs of 256 spaces. The limit bounds what a hostile file
+// can make the longest-match search cost.
 constexpr size_t kMaxPieceBytes = 4096;
 constexpr size_t kMaxTokens = 1 << 24;
 
-// How chat models end a turn. Many files declare only one eos, and not always the one that their template uses.
+// How chat models end a turn. Many files declare only one eos, and not always the one that their template
+// uses.
 constexpr std::array<std::string_view, 10> kTurnEnds = {
-    "<|im_end|>",    "<|eot_id|>",        "<|eom_id|>",    "<|end|>",     "<end_of_turn>",
+    "<|im_end|>",    "<|eot_id|>",      "<|eom_id|>",      "<|end|>",    "<end_of_turn>",
     "<|endoftext|>", "<|end_of_text|>", "<|end_of_turn|>", "<|return|>", "<｜end▁of▁sentence｜>",
 };
 
@@ -32,7 +33,8 @@ Vocabulary::Vocabulary(const GgufFile& file) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i].size() > kMaxPieceBytes)
       throw FormatError("token " + std::to_string(i) + " of " + std::string(kTokens) + " has " +
-                        std::to_string(tokens[i].size()) + " bytes; the limit is " + std::to_string(kMaxPieceBytes));
+                        std::to_string(tokens[i].size()) + " bytes; the limit is " +
+                        std::to_string(kMaxPieceBytes));
     bytes += tokens[i].size();
     longest_piece_ = std::max(longest_piece_, tokens[i].size());
   }

@@ -33,8 +33,8 @@ public:
   bool is_control(TokenId id) const;
   bool is_end_of_generation(TokenId id) const { return ends_generation_[id]; }
 
-  /// The token that ordinary text of this spelling may become, or kNoToken. Never a control, unknown or byte token: these
-  /// mean something else than their spelling.
+  /// The token that ordinary text of this spelling may become, or kNoToken. Never a control, unknown or byte
+  /// token: these mean something else than their spelling.
   TokenId find(std::string_view piece) const;
   size_t longest_piece() const { return longest_piece_; } // bytes
 

@@ -66,29 +66,32 @@ TEST_P(VocabVectors, GivesTheReferenceIds) {
     const Ids ids = c.at("ids");
     EXPECT_EQ(tokenizer.encode(text, {.add_bos = false}), ids) << ::testing::PrintToString(text);
     if (c.contains("ids_parse_special")) {
-      EXPECT_EQ(tokenizer.encode(text, {.add_bos = false, .parse_special = true}), c["ids_parse_special"].get<Ids>())
+      EXPECT_EQ(tokenizer.encode(text, {.add_bos = false, .parse_special = true}),
+                c["ids_parse_special"].get<Ids>())
           << ::testing::PrintToString(text);
     }
   }
   // Where references differ, llama.cpp is followed: its files are what we read.
   for (const auto& c : extra.at("disagreements")) {
     const std::string text = c.at("text");
-    EXPECT_EQ(tokenizer.encode(text, {.add_bos = false}), c.at("llama_cpp").get<Ids>()) << ::testing::PrintToString(text);
+    EXPECT_EQ(tokenizer.encode(text, {.add_bos = false}), c.at("llama_cpp").get<Ids>())
+        << ::testing::PrintToString(text);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, VocabVectors,
-                         ::testing::Values(VocabCase{"ggml-vocab-gpt-2", true}, VocabCase{"ggml-vocab-qwen2", true},
-                                           VocabCase{"ggml-vocab-phi-3", true}, VocabCase{"mistral-v1-vocab-only", false},
-                                           VocabCase{"ggml-vocab-llama-bpe", true}, VocabCase{"ggml-vocab-llama-spm", true},
-                                           VocabCase{"ggml-vocab-deepseek-llm", true},
-                                           VocabCase{"ggml-vocab-deepseek-coder", true},
-                                           VocabCase{"ggml-vocab-starcoder", true}, VocabCase{"gemma3-vocab-only", false}),
-                         [](const auto& info) {
-                           std::string name = info.param.name;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Families, VocabVectors,
+    ::testing::Values(VocabCase{"ggml-vocab-gpt-2", true}, VocabCase{"ggml-vocab-qwen2", true},
+                      VocabCase{"ggml-vocab-phi-3", true}, VocabCase{"mistral-v1-vocab-only", false},
+                      VocabCase{"ggml-vocab-llama-bpe", true}, VocabCase{"ggml-vocab-llama-spm", true},
+                      VocabCase{"ggml-vocab-deepseek-llm", true},
+                      VocabCase{"ggml-vocab-deepseek-coder", true}, VocabCase{"ggml-vocab-starcoder", true},
+                      VocabCase{"gemma3-vocab-only", false}),
+    [](const auto& info) {
+      std::string name = info.param.name;
+      std::ranges::replace(name, '-', '_');
+      return name;
+    });
 
 class TinyVectors : public ::testing::TestWithParam<std::string> {};
 

@@ -23,7 +23,8 @@ TEST(Pretokenizer, CutsAsGpt2Does) {
 TEST(Pretokenizer, CutsAsLlama3Does) {
   const Pretokenizer llama3("llama-bpe");
 
-  EXPECT_THAT(llama3.split("IT'S 1234567!\n\nx"), ElementsAre("IT", "'S", " ", "123", "456", "7", "!\n\n", "x"));
+  EXPECT_THAT(llama3.split("IT'S 1234567!\n\nx"),
+              ElementsAre("IT", "'S", " ", "123", "456", "7", "!\n\n", "x"));
   EXPECT_THAT(llama3.split("  \n  a\tb"), ElementsAre("  \n", " ", " a", "\tb"));
 }
 
@@ -36,27 +37,33 @@ TEST(Pretokenizer, CutsDigitsBeforeWordsForStarCoder) {
 }
 
 TEST(Pretokenizer, CutsAsDeepSeekDoes) {
-  EXPECT_THAT(Pretokenizer("deepseek-llm").split("a b\n中文!12 "), ElementsAre("a", " b", "\n", "中文", "!", "12", " "));
-  EXPECT_THAT(Pretokenizer("deepseek-llm").split("a  Ջ  ջ"), ElementsAre("a", " ", " Ջ", "  ջ")); // small Armenian is no letter
+  EXPECT_THAT(Pretokenizer("deepseek-llm").split("a b\n中文!12 "),
+              ElementsAre("a", " b", "\n", "中文", "!", "12", " "));
+  EXPECT_THAT(Pretokenizer("deepseek-llm").split("a  Ջ  ջ"),
+              ElementsAre("a", " ", " Ջ", "  ջ")); // small Armenian is no letter
   EXPECT_THAT(Pretokenizer("deepseek-coder").split("a b\n中文!12 "),
               ElementsAre("a", " b", "\n", "中文", "!", "1", "2", " "));
 }
 
 TEST(Pretokenizer, MakesAWordOfEachInvalidByte) {
   for (const char* name : {"gpt-2", "llama-bpe", "qwen2", "starcoder", "deepseek-llm", "deepseek-coder"})
-    EXPECT_THAT(Pretokenizer(name).split("ab\xff\xc3" "cd\xe4\xb8"),
+    EXPECT_THAT(Pretokenizer(name).split("ab\xff\xc3"
+                                         "cd\xe4\xb8"),
                 ElementsAre("ab", "\xff", "\xc3", "cd", "\xe4", "\xb8"))
         << name;
 }
 
-TEST(Pretokenizer, MakesNoWordsOfNothing) { EXPECT_TRUE(Pretokenizer("gpt-2").split("").empty()); }
+TEST(Pretokenizer, MakesNoWordsOfNothing) {
+  EXPECT_TRUE(Pretokenizer("gpt-2").split("").empty());
+}
 
 TEST(Pretokenizer, NamesWhatItDoesNotKnowAndWhatItDoes) {
   try {
     Pretokenizer("tekken");
     FAIL() << "accepted";
   } catch (const FormatError& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("tokenizer.ggml.pre"), HasSubstr("tekken"), HasSubstr("qwen2")));
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("tokenizer.ggml.pre"), HasSubstr("tekken"), HasSubstr("qwen2")));
   }
 }
 

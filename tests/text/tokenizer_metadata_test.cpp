@@ -14,9 +14,9 @@
 namespace millrace {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::ExactBytes;
 using testing::GgufWriter;
+using ::testing::HasSubstr;
 using Ids = std::vector<TokenId>;
 
 constexpr uint32_t kInt32 = 5, kUint8 = 0, kFloat32 = 6, kArray = 9;
@@ -47,7 +47,9 @@ struct Keys {
 };
 
 Keys byte_pairs() {
-  return {.tokens = {"a", "b", "c", "Ġ", "ab", "abc", "END", "<end>"}, .types = {1, 1, 1, 1, 1, 1, 3, 3}, .merges = {"a b", "ab c"}};
+  return {.tokens = {"a", "b", "c", "Ġ", "ab", "abc", "END", "<end>"},
+          .types = {1, 1, 1, 1, 1, 1, 3, 3},
+          .merges = {"a b", "ab c"}};
 }
 
 Keys sentence_pieces() {
@@ -99,7 +101,9 @@ TEST(TokenizerMetadata, AddsBosForLlama3ThoughNoKeySaysSo) {
   EXPECT_EQ(keys.load().encode("a", {}), Ids{0});
   keys.pre = "llama-bpe";
   EXPECT_EQ(keys.load().encode("a", {}), (Ids{7, 0}));
-  keys.change = [](GgufWriter& w) { w.u32("tokenizer.ggml.bos_token_id", 7).boolean("tokenizer.ggml.add_bos_token", false); };
+  keys.change = [](GgufWriter& w) {
+    w.u32("tokenizer.ggml.bos_token_id", 7).boolean("tokenizer.ggml.add_bos_token", false);
+  };
   EXPECT_EQ(keys.load().encode("a", {}), Ids{0});
 }
 
@@ -114,7 +118,7 @@ TEST(TokenizerMetadata, KeepsLlama3sWordsWholeThatNoMergeReaches) {
 TEST(TokenizerMetadata, MergesTheBestScoreFirstAndTheLeftmostOfEquals) {
   Keys keys = sentence_pieces();
   keys.tokens = {"<unk>", "<s>", "</s>", "a", "b", "ab", "ba", "x", "y"};
-  EXPECT_EQ(keys.load().encode("bab", {}), (Ids{0, 4, 5}));  // ab scores -3, ba -4
+  EXPECT_EQ(keys.load().encode("bab", {}), (Ids{0, 4, 5})); // ab scores -3, ba -4
   keys.scores = {0, 0, 0, -1, -2, -3, -3, -5, -6};
   EXPECT_EQ(keys.load().encode("bab", {}), (Ids{0, 6, 4}));
 }
@@ -173,7 +177,8 @@ TEST(TokenizerMetadata, AcceptsEmptyPieces) {
 TEST(TokenizerMetadata, TakesOnlyTwoHexadecimalDigitsForAByte) {
   EXPECT_EQ(parse_byte_piece("<0x00>"), 0);
   EXPECT_EQ(parse_byte_piece("<0xfF>"), 255);
-  for (const char* piece : {"<0x-1>", "<0xGG>", "<0x100>", "<0x", "", "<0x1>", "<0x 1>", "<0x+1>", "0x41", "<0x41 ", "<0X41>"})
+  for (const char* piece :
+       {"<0x-1>", "<0xGG>", "<0x100>", "<0x", "", "<0x1>", "<0x 1>", "<0x+1>", "0x41", "<0x41 ", "<0X41>"})
     EXPECT_EQ(parse_byte_piece(piece), -1) << piece;
 
   for (const char* piece : {"<0x-1>", "<0xGG>", "<0x100>", "<0x", ""}) {
@@ -184,7 +189,8 @@ TEST(TokenizerMetadata, TakesOnlyTwoHexadecimalDigitsForAByte) {
 }
 
 TEST(TokenizerMetadata, NamesTheKeyThatIsMissing) {
-  for (const char* key : {"tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"})
+  for (const char* key :
+       {"tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"})
     EXPECT_THAT(error_of(byte_pairs(), [key](GgufWriter& w) { w.drop_key(key); }), HasSubstr(key));
   for (const char* key : {"tokenizer.ggml.scores", "tokenizer.ggml.token_type"})
     EXPECT_THAT(error_of(sentence_pieces(), [key](GgufWriter& w) { w.drop_key(key); }), HasSubstr(key));
@@ -196,11 +202,14 @@ TEST(TokenizerMetadata, NamesTheKeyOfTheWrongType) {
   };
   const std::string bytes_9 = GgufWriter::array(kUint8, std::vector<uint8_t>(9));
 
-  EXPECT_THAT(error_of(sentence_pieces(), replaced_by("tokenizer.ggml.scores", kArray, bytes_9)), HasSubstr("tokenizer.ggml.scores"));
-  for (const char* key : {"tokenizer.ggml.tokens", "tokenizer.ggml.merges", "tokenizer.ggml.pre", "tokenizer.ggml.model"})
+  EXPECT_THAT(error_of(sentence_pieces(), replaced_by("tokenizer.ggml.scores", kArray, bytes_9)),
+              HasSubstr("tokenizer.ggml.scores"));
+  for (const char* key :
+       {"tokenizer.ggml.tokens", "tokenizer.ggml.merges", "tokenizer.ggml.pre", "tokenizer.ggml.model"})
     EXPECT_THAT(error_of(byte_pairs(), replaced_by(key, kArray, bytes_9)), HasSubstr(key));
   const std::string floats_8 = GgufWriter::array(kFloat32, std::vector<float>(8));
-  EXPECT_THAT(error_of(byte_pairs(), replaced_by("tokenizer.ggml.token_type", kArray, floats_8)), HasSubstr("tokenizer.ggml.token_type"));
+  EXPECT_THAT(error_of(byte_pairs(), replaced_by("tokenizer.ggml.token_type", kArray, floats_8)),
+              HasSubstr("tokenizer.ggml.token_type"));
   EXPECT_THAT(error_of(byte_pairs(), [](GgufWriter& w) { w.string("tokenizer.ggml.bos_token_id", "1"); }),
               HasSubstr("tokenizer.ggml.bos_token_id"));
   EXPECT_THAT(error_of(byte_pairs(), [](GgufWriter& w) { w.u32("tokenizer.ggml.add_bos_token", 1); }),
@@ -217,8 +226,9 @@ TEST(TokenizerMetadata, NamesTheArrayOfTheWrongLength) {
 }
 
 TEST(TokenizerMetadata, NamesValuesOutsideTheirRange) {
-  for (const char* key : {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id", "tokenizer.ggml.unknown_token_id",
-                          "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"})
+  for (const char* key :
+       {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id", "tokenizer.ggml.unknown_token_id",
+        "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"})
     EXPECT_THAT(error_of(byte_pairs(), [key](GgufWriter& w) { w.u32(key, 8); }), HasSubstr(key));
   for (const int32_t type : {-1, 7}) {
     Keys keys = byte_pairs();
@@ -248,14 +258,16 @@ TEST(TokenizerMetadata, RefusesMergesThatAreNotTwoPieces) {
 }
 
 TEST(TokenizerMetadata, RefusesTextThatCouldNotBeEncoded) {
-  EXPECT_THAT(error_of(sentence_pieces(), [](GgufWriter& w) { w.drop_key("tokenizer.ggml.unknown_token_id"); }),
-              HasSubstr("tokenizer.ggml.unknown_token_id"));
+  EXPECT_THAT(
+      error_of(sentence_pieces(), [](GgufWriter& w) { w.drop_key("tokenizer.ggml.unknown_token_id"); }),
+      HasSubstr("tokenizer.ggml.unknown_token_id"));
 }
 
 TEST(TokenizerMetadata, NamesKindsThatItDoesNotKnow) {
   Keys kind = byte_pairs();
   kind.model = "gemma4";
-  EXPECT_THAT(error_of(kind), AllOf(HasSubstr("tokenizer.ggml.model"), HasSubstr("gemma4"), HasSubstr("llama")));
+  EXPECT_THAT(error_of(kind),
+              AllOf(HasSubstr("tokenizer.ggml.model"), HasSubstr("gemma4"), HasSubstr("llama")));
   Keys pre = byte_pairs();
   pre.pre = "tekken";
   EXPECT_THAT(error_of(pre), AllOf(HasSubstr("tokenizer.ggml.pre"), HasSubstr("tekken"), HasSubstr("qwen2")));
@@ -263,7 +275,8 @@ TEST(TokenizerMetadata, NamesKindsThatItDoesNotKnow) {
 
 TEST(TokenizerMetadata, HashesEverythingThatDecides) {
   const uint64_t hash = byte_pairs().load().hash();
-  Keys type = byte_pairs(), merge = byte_pairs(), piece = byte_pairs(), bos = byte_pairs(), pre = byte_pairs();
+  Keys type = byte_pairs(), merge = byte_pairs(), piece = byte_pairs(), bos = byte_pairs(),
+       pre = byte_pairs();
   type.types[0] = 4;
   std::swap(merge.merges[0], merge.merges[1]);
   piece.tokens[7] = "<End>";

@@ -22,38 +22,46 @@ using testing::golden_tokenizer;
 /// Any bytes, with runs of text, blanks, control tokens' spellings and halves of characters among them.
 rc::Gen<std::string> any_text() {
   static const std::vector<std::string> parts = {
-      " ",  "  ",   "\n",  "\t",   "a",    "the",  " the", "'s",   "'LL", "1",    "42",    "!?",
-      "é",  "中文", "😀",  "\xe4", "\xb8", "\xff", "e\u0301", "\u00a0", "<s>", "</s>", "<|im_end|>", "<|endoftext|>",
-      "<0", "x41>", "\u200b", "<|eot_id|>"};
+      " ",    "  ",   "\n",      "\t",        "a",   "the",  " the",       "'s",
+      "'LL",  "1",    "42",      "!?",        "é",   "中文", "😀",          "\xe4",
+      "\xb8", "\xff", "e\u0301", "\u00a0",    "<s>", "</s>", "<|im_end|>", "<|endoftext|>",
+      "<0",   "x41>", "\u200b",  "<|eot_id|>"};
   const auto part = rc::gen::oneOf(rc::gen::elementOf(parts), rc::gen::string<std::string>());
-  return rc::gen::map(rc::gen::container<std::vector<std::string>>(part), [](const std::vector<std::string>& chosen) {
-    std::string text;
-    for (const std::string& p : chosen)
-      text += p;
-    return text;
-  });
+  return rc::gen::map(rc::gen::container<std::vector<std::string>>(part),
+                      [](const std::vector<std::string>& chosen) {
+                        std::string text;
+                        for (const std::string& p : chosen)
+                          text += p;
+                        return text;
+                      });
 }
 
-const Tokenizer& any_of(const std::vector<std::string>& names) { return golden_tokenizer(*rc::gen::elementOf(names)); }
+const Tokenizer& any_of(const std::vector<std::string>& names) {
+  return golden_tokenizer(*rc::gen::elementOf(names));
+}
 
 RC_GTEST_PROP(TokenizerProperties, ByteLevelVocabulariesGiveBackAnyBytes, ()) {
-  const Tokenizer& tokenizer = any_of({"ggml-vocab-gpt-2", "ggml-vocab-qwen2", "tiny/bpe-gpt2", "tiny/bpe-llama3", "tiny/bpe-qwen2"});
+  const Tokenizer& tokenizer =
+      any_of({"ggml-vocab-gpt-2", "ggml-vocab-qwen2", "tiny/bpe-gpt2", "tiny/bpe-llama3", "tiny/bpe-qwen2"});
   const std::string text = *any_text();
 
   RC_ASSERT(tokenizer.decode(tokenizer.encode(text, {})) == text);
 }
 
 RC_GTEST_PROP(TokenizerProperties, ByteFallbackGivesBackAnyBytes, ()) {
-  const Tokenizer& tokenizer = any_of({"ggml-vocab-phi-3", "mistral-v1-vocab-only", "tiny/spm-llama", "tiny/spm-gemma"});
+  const Tokenizer& tokenizer =
+      any_of({"ggml-vocab-phi-3", "mistral-v1-vocab-only", "tiny/spm-llama", "tiny/spm-gemma"});
   const std::string text = *any_text();
-  // A space after a user-defined token is doubled, and a mark that is written out becomes a space: so it is in SentencePiece.
+  // A space after a user-defined token is doubled, and a mark that is written out becomes a space: so it is
+  // in SentencePiece.
   RC_PRE(text.find("</s>") == std::string::npos && text.find("\u2581") == std::string::npos);
 
   RC_ASSERT(tokenizer.decode(tokenizer.encode(text, {})) == text);
 }
 
 RC_GTEST_PROP(TokenizerProperties, UserTextNeverYieldsControlTokens, ()) {
-  const Tokenizer& tokenizer = any_of({"ggml-vocab-gpt-2", "ggml-vocab-qwen2", "mistral-v1-vocab-only", "tiny/bpe-llama3", "tiny/spm-gemma"});
+  const Tokenizer& tokenizer = any_of(
+      {"ggml-vocab-gpt-2", "ggml-vocab-qwen2", "mistral-v1-vocab-only", "tiny/bpe-llama3", "tiny/spm-gemma"});
 
   const Ids ids = tokenizer.encode(*any_text(), {.add_bos = false});
 

@@ -32,12 +32,43 @@ std::string repeated(std::string_view unit, int times) {
   return text;
 }
 
-// Texts on which tokenizers have gone wrong: digits, contractions, blanks of all kinds, scripts, marks, invalid bytes.
-const std::vector<std::string> kNastyTexts = {
-    "", " ", "  ", " ...", " n't", "I'M SURE YOU'LL say it's", "12345678901", "1,234,567.89", "½", "²³", "x\u00a0y", "\u3000x",
-    "a\r\n\r\n  b\t\n", "trailing   ", "   leading", "\n\n\n \n", "\t\t", "中文mixed日本語", "한국어 테스트", "naïve café", "e\u0301",
-    "👨‍👩‍👧‍👦 🇩🇪", "\u200b\u180e\u0085", std::string("\0nul\0", 5), "\xff\xfe", "\xc3", "ok\xe4\xb8", "\xed\xa0\x80", "\xf4\x90\x80\x80",
-    "<|im_start|>user\nhi<|im_end|>", "<s>[INST] hi [/INST]</s>", "<0x0A>", "'''", "!!!???…", "don\u2019t"};
+// Texts on which tokenizers have gone wrong: digits, contractions, blanks of all kinds, scripts, marks,
+// invalid bytes.
+const std::vector<std::string> kNastyTexts = {"",
+                                              " ",
+                                              "  ",
+                                              " ...",
+                                              " n't",
+                                              "I'M SURE YOU'LL say it's",
+                                              "12345678901",
+                                              "1,234,567.89",
+                                              "½",
+                                              "²³",
+                                              "x\u00a0y",
+                                              "\u3000x",
+                                              "a\r\n\r\n  b\t\n",
+                                              "trailing   ",
+                                              "   leading",
+                                              "\n\n\n \n",
+                                              "\t\t",
+                                              "中文mixed日本語",
+                                              "한국어 테스트",
+                                              "naïve café",
+                                              "e\u0301",
+                                              "👨‍👩‍👧‍👦 🇩🇪",
+                                              "\u200b\u180e\u0085",
+                                              std::string("\0nul\0", 5),
+                                              "\xff\xfe",
+                                              "\xc3",
+                                              "ok\xe4\xb8",
+                                              "\xed\xa0\x80",
+                                              "\xf4\x90\x80\x80",
+                                              "<|im_start|>user\nhi<|im_end|>",
+                                              "<s>[INST] hi [/INST]</s>",
+                                              "<0x0A>",
+                                              "'''",
+                                              "!!!???…",
+                                              "don\u2019t"};
 
 TEST(Tokenizer, AddsBosWhereTheFileOrTheFamilyWantsIt) {
   EXPECT_EQ(golden_tokenizer("mistral-v1-vocab-only").encode("", {}), Ids{1});
@@ -65,7 +96,8 @@ TEST(Tokenizer, TellsWhatItIs) {
 }
 
 TEST(Tokenizer, GivesBackAnyBytesInByteLevelVocabularies) {
-  for (const auto& name : {"ggml-vocab-gpt-2", "ggml-vocab-qwen2", "tiny/bpe-gpt2", "tiny/bpe-llama3", "tiny/bpe-qwen2"})
+  for (const auto& name :
+       {"ggml-vocab-gpt-2", "ggml-vocab-qwen2", "tiny/bpe-gpt2", "tiny/bpe-llama3", "tiny/bpe-qwen2"})
     for (const std::string& text : kNastyTexts) {
       const Tokenizer& tokenizer = golden_tokenizer(name);
       EXPECT_EQ(tokenizer.decode(tokenizer.encode(text, {})), text) << name;
@@ -108,7 +140,8 @@ TEST(Tokenizer, NeverMakesControlTokensOfUserText) {
   std::vector<std::filesystem::path> files;
   for (const std::string& name : kGoldenVocabs)
     files.push_back(MILLRACE_TEST_DATA "/vocab/" + name + ".gguf");
-  for (const char* name : {"ggml-vocab-llama-bpe.gguf", "gemma3-vocab-only.gguf", "ggml-vocab-starcoder.gguf"})
+  for (const char* name :
+       {"ggml-vocab-llama-bpe.gguf", "gemma3-vocab-only.gguf", "ggml-vocab-starcoder.gguf"})
     if (const auto path = find_vocab_file(name))
       files.push_back(*path);
 
@@ -121,7 +154,8 @@ TEST(Tokenizer, NeverMakesControlTokensOfUserText) {
       for (const std::string& text : {piece, "x" + piece + "y", " " + piece + "\n" + piece})
         for (const TokenId id : tokenizer.encode(text, {.add_bos = false}))
           ASSERT_FALSE(tokenizer.is_control(id)) << file << " " << piece;
-      ASSERT_EQ(tokenizer.encode(piece, {.add_bos = false, .parse_special = true}), Ids{control}) << file << " " << piece;
+      ASSERT_EQ(tokenizer.encode(piece, {.add_bos = false, .parse_special = true}), Ids{control})
+          << file << " " << piece;
       ASSERT_EQ(tokenizer.bytes(control), "");
     }
   }
@@ -193,13 +227,15 @@ TEST(Tokenizer, HasAHashOfItsOwn) {
 
 #if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST(Tokenizer, TakesLongRunsInLinearTime) {
-  const std::vector<std::string> texts = {repeated("a", 100'000),  repeated("_", 100'000),    repeated(" ", 100'000),
-                                          repeated("ab", 100'000), repeated(" \n", 50'000),   repeated("\xff", 100'000),
+  const std::vector<std::string> texts = {repeated("a", 100'000),  repeated("_", 100'000),
+                                          repeated(" ", 100'000),  repeated("ab", 100'000),
+                                          repeated(" \n", 50'000), repeated("\xff", 100'000),
                                           repeated("1", 100'000),  repeated(" ", 99'999) + "x"};
   std::vector<std::filesystem::path> files;
   for (const std::string& name : kGoldenVocabs)
     files.push_back(MILLRACE_TEST_DATA "/vocab/" + name + ".gguf");
-  for (const char* name : {"ggml-vocab-llama-bpe.gguf", "ggml-vocab-deepseek-llm.gguf", "ggml-vocab-deepseek-coder.gguf"})
+  for (const char* name :
+       {"ggml-vocab-llama-bpe.gguf", "ggml-vocab-deepseek-llm.gguf", "ggml-vocab-deepseek-coder.gguf"})
     if (const auto path = find_vocab_file(name))
       files.push_back(*path);
 
@@ -212,7 +248,8 @@ TEST(Tokenizer, TakesLongRunsInLinearTime) {
         tokenizer.encode(text, {});
         best = std::min(best, std::chrono::steady_clock::now() - begin);
       }
-      EXPECT_LT(best, std::chrono::milliseconds(200)) << file << " " << ::testing::PrintToString(text.substr(0, 4));
+      EXPECT_LT(best, std::chrono::milliseconds(200))
+          << file << " " << ::testing::PrintToString(text.substr(0, 4));
     }
   }
 }

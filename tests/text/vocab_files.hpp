@@ -24,7 +24,9 @@ inline std::string read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-inline nlohmann::json read_json(const std::filesystem::path& path) { return nlohmann::json::parse(read_file(path)); }
+inline nlohmann::json read_json(const std::filesystem::path& path) {
+  return nlohmann::json::parse(read_file(path));
+}
 
 /// Where the vocabulary's file is; nullopt if this machine has it not.
 inline std::optional<std::filesystem::path> find_vocab_file(const std::string& name) {
@@ -34,7 +36,9 @@ inline std::optional<std::filesystem::path> find_vocab_file(const std::string& n
   return std::nullopt;
 }
 
-inline Tokenizer load_tokenizer(const std::filesystem::path& path) { return Tokenizer(GgufFile(path.string())); }
+inline Tokenizer load_tokenizer(const std::filesystem::path& path) {
+  return Tokenizer(GgufFile(path.string()));
+}
 
 /// One of tests/golden/vocab, kept for the whole run: "ggml-vocab-gpt-2", "tiny/spm-llama".
 inline const Tokenizer& golden_tokenizer(const std::string& name) {
