@@ -242,20 +242,28 @@ TEST_F(StreamTest, ReplaysToASlowReaderWithoutDelayForOthers) {
   start();
   Requester client = requester();
   client.ask<Ack>(generate(1));
-  publish_whole(1, kTokens, 1'000);
-  ASSERT_TRUE(eventually([&] { return gateway_->stats().published == kTokens + 2; }));
+  for (int64_t seq = 0; seq < kTokens; ++seq)
+    gateway_->publish(token(1, seq, 0, 0, 1'000));
+  ASSERT_TRUE(eventually([&] { return gateway_->stats().published == kTokens; }));
 
   Requester slow = requester(zmq::socket_type::dealer, 10);
   slow.send(Replay{stream(1), 0, 0});
   slow.send(Cancel{stream(9)});
+  ASSERT_TRUE(eventually([&] { return gateway_->stats().requests == 3; }));
+  gateway_->publish(finished(1, kTokens)); // ends while the slow one's replay waits
+  gateway_->publish(done(1));
+  ASSERT_TRUE(eventually([&] { return gateway_->stats().published == kTokens + 2; }));
   for (int i = 0; i < 100; ++i)
     client.ask<Rejected>(Cancel{stream(9)});
   client.send(Replay{stream(1), 0, 0});
-  EXPECT_TRUE(contiguous(read_replay(client).events, 0, kTokens + 1));
-  const Replayed replayed = read_replay(slow);
+  const Replayed whole = read_replay(client);
+  EXPECT_TRUE(contiguous(whole.events, 0, kTokens + 1));
+  EXPECT_TRUE(whole.done);
 
-  EXPECT_TRUE(contiguous(replayed.events, 0, kTokens + 1));
-  EXPECT_TRUE(replayed.done);
+  const Replayed replayed = read_replay(slow);
+  EXPECT_TRUE(contiguous(replayed.events, 0, kTokens));
+  EXPECT_EQ(replayed.ack.next_seq, kTokens);
+  EXPECT_FALSE(replayed.done);                                 // it has not been told of Finished
   EXPECT_EQ(slow.expect<Rejected>().error, "unknown_request"); // in the order of the questions
 }
 
