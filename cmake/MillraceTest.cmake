@@ -1,14 +1,17 @@
 include(GoogleTest)
 
-# millrace_test(NAME SOURCES a.cpp… LIBRARIES x… [LABELS l…] [DEFINITIONS D=…])
+# millrace_test(NAME SOURCES a.cpp… LIBRARIES x… [LABELS l…] [DEFINITIONS D=…] [TIMEOUT seconds])
 # One executable of GoogleTest cases. MILLRACE_TEST_DATA is the folder of golden files.
 function(millrace_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LIBRARIES;LABELS;DEFINITIONS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;DEFINITIONS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE
     MILLRACE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/golden" ${ARG_DEFINITIONS})
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
 endfunction()
 
 # millrace_fuzz(NAME SOURCES a.cpp… LIBRARIES x…): a libFuzzer target; clang only.
