@@ -12,8 +12,8 @@ void silu_multiply_scalar(float* out, const float* gate, const float* up, int64_
     out[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
 }
 
-// Partial vectors are masked, not finished by scalar code: an element's bits must not depend on where in the array it
-// stands, since callers cut arrays into pieces.
+// Partial vectors are masked, not finished by scalar code: an element's bits must not depend on where in the
+// array it stands, since callers cut arrays into pieces.
 
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
@@ -49,7 +49,9 @@ void silu_multiply_avx512(float* out, const float* gate, const float* up, int64_
 } // namespace
 
 void silu_multiply(float* out, const float* gate, const float* up, int64_t n, Isa isa) {
-  auto path = isa == Isa::scalar ? silu_multiply_scalar : isa == Isa::avx2 ? silu_multiply_avx2 : silu_multiply_avx512;
+  auto path = isa == Isa::scalar ? silu_multiply_scalar
+              : isa == Isa::avx2 ? silu_multiply_avx2
+                                 : silu_multiply_avx512;
   path(out, gate, up, n);
 }
 

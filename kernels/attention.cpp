@@ -10,8 +10,8 @@
 
 namespace millrace {
 
-void store_kv(const KvLayer& kv, const float* k, const float* v, int64_t row_stride, std::span<const RowPlace> rows,
-              const AttentionShape& shape) {
+void store_kv(const KvLayer& kv, const float* k, const float* v, int64_t row_stride,
+              std::span<const RowPlace> rows, const AttentionShape& shape) {
   for (size_t r = 0; r < rows.size(); ++r) {
     int64_t block = rows[r].blocks[rows[r].position / kBlockSize];
     int64_t slot = rows[r].position % kBlockSize;
@@ -22,7 +22,8 @@ void store_kv(const KvLayer& kv, const float* k, const float* v, int64_t row_str
     for (int64_t i = 0; i < shape.kv_heads * shape.head_dim; ++i)
       keys[i * kBlockSize + slot] = k_row[i];
     for (int64_t g = 0; g < shape.kv_heads; ++g)
-      std::copy_n(v_row + g * shape.head_dim, shape.head_dim, values + (g * kBlockSize + slot) * shape.head_dim);
+      std::copy_n(v_row + g * shape.head_dim, shape.head_dim,
+                  values + (g * kBlockSize + slot) * shape.head_dim);
   }
 }
 
@@ -72,19 +73,21 @@ void attend_scalar(const Query& query, const int32_t* blocks, const KvHead& kv, 
     query.out[d] /= l;
 }
 
-// The vector paths take a few queries of one sequence and kv head together, so that keys and values are loaded once for
-// all of them, and walk the cache in tiles of kTile positions. Both products have one form, for each query r
+// The vector paths take a few queries of one sequence and kv head together, so that keys and values are
+// loaded once for all of them, and walk the cache in tiles of kTile positions. Both products have one form,
+// for each query r
 //
 //   acc[r][0 … 16) += a[r][0] * b[0][0 … 16) + a[r][1] * b[1][0 … 16) + …
 //
 // scores:  a = the query, b = the keys of a block (a lane per position), summed over head_dim
-// values:  a = the probabilities, b = 16 columns of the values of a block, summed over the positions that r may see
+// values:  a = the probabilities, b = 16 columns of a block's values, summed over the positions r may see
 //
-// A query's numbers never meet another's, and tiles are cut by absolute position: who shares the loads is of no matter.
-// Slots beyond a query's position may hold anything, even NaN: scores there are replaced, values there are not read.
+// A query's numbers never meet another's, and tiles are cut by absolute position: who shares the loads is of
+// no matter. Slots beyond a query's position may hold anything, even NaN: scores there are replaced, values
+// there are not read.
 
-// The loops over queries are unrolled by pragma: g++ 12 unrolls them anyway, but too late to keep the sums in registers,
-// and stores all of them in each step (2.6 times slower).
+// The loops over queries are unrolled by pragma: g++ 12 unrolls them anyway, but too late to keep the sums in
+// registers, and stores all of them in each step (2.6 times slower).
 
 constexpr int kQueries = 8;
 constexpr int kTile = 4 * kBlockSize;
@@ -105,10 +108,12 @@ struct Running {
 };
 
 /// The loop of both vector paths. Path has
-///   multiply_add(n, acc, acc_stride, a, a_stride, k, b, b_stride, columns): the form above for n queries and k terms;
-///     the first `columns` of 16 are meant, the others may come out as anything
-///   softmax(p, n, m, l): turns the scores p[0 … n) into probabilities, updates m and the lanes of l, and returns the
-///     factor for what was summed under the old maximum
+///   multiply_add(n, acc, acc_stride, a, a_stride, k, b, b_stride, columns)
+///     The form above for n queries and k terms. The first `columns` of 16 are meant, the others may come out
+///     as anything.
+///   softmax(p, n, m, l)
+///     Turns the scores p[0 … n) into probabilities, updates m and the lanes of l, and returns the factor for
+///     what was summed under the old maximum.
 template <class Path>
 [[gnu::always_inline]] inline void attend(const QueryGroup& group, const KvHead& kv, float scale) {
   const int64_t dim = kv.head_dim;
@@ -153,8 +158,8 @@ template <class Path>
         for (end = r + 1; end < group.n && seen_here(end) == seen_here(r);)
           ++end;
         for (int64_t d = 0; d < dim; d += kBlockSize)
-          Path::multiply_add(end - r, &run.out[r * width + d], width, &run.p[r][j], kTile, seen_here(r), values + d,
-                             dim, std::min<int64_t>(dim - d, kBlockSize));
+          Path::multiply_add(end - r, &run.out[r * width + d], width, &run.p[r][j], kTile, seen_here(r),
+                             values + d, dim, std::min<int64_t>(dim - d, kBlockSize));
       }
     }
   }
@@ -173,8 +178,8 @@ template <class Path>
 
 struct Avx2 {
   template <int kRows>
-  static void multiply_add(float* acc, int64_t acc_stride, const float* a, int64_t a_stride, int64_t k, const float* b,
-                           int64_t b_stride, __m256i low, __m256i high) {
+  static void multiply_add(float* acc, int64_t acc_stride, const float* a, int64_t a_stride, int64_t k,
+                           const float* b, int64_t b_stride, __m256i low, __m256i high) {
     __m256 sum[kRows][2];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
@@ -200,17 +205,19 @@ struct Avx2 {
 
   static void multiply_add(int n, float* acc, int64_t acc_stride, const float* a, int64_t a_stride, int64_t k,
                            const float* b, int64_t b_stride, int64_t columns) {
-    constexpr decltype(&multiply_add<1>) kRows[] = {multiply_add<1>, multiply_add<2>, multiply_add<3>, multiply_add<4>};
+    constexpr decltype(&multiply_add<1>) kRows[] = {multiply_add<1>, multiply_add<2>, multiply_add<3>,
+                                                    multiply_add<4>};
     __m256i low = visible(int(columns)), high = visible(int(columns) - 8);
     for (int r = 0; r < n; r += 4) // the sums of 4 queries fill half the registers
-      kRows[std::min(n - r, 4) - 1](acc + r * acc_stride, acc_stride, a + r * a_stride, a_stride, k, b, b_stride, low,
-                                    high);
+      kRows[std::min(n - r, 4) - 1](acc + r * acc_stride, acc_stride, a + r * a_stride, a_stride, k, b,
+                                    b_stride, low, high);
   }
 
   static float softmax(float* p, int n, float& m, float* l) {
     __m256 top = _mm256_set1_ps(m);
     for (int j = 0; j < n; j += 8)
-      top = _mm256_max_ps(top, _mm256_blendv_ps(top, _mm256_load_ps(p + j), _mm256_castsi256_ps(visible(n - j))));
+      top = _mm256_max_ps(top,
+                          _mm256_blendv_ps(top, _mm256_load_ps(p + j), _mm256_castsi256_ps(visible(n - j))));
     alignas(32) float lanes[8];
     _mm256_store_ps(lanes, top);
     __m256 m_new = _mm256_set1_ps(*std::max_element(lanes, lanes + 8));
@@ -234,7 +241,9 @@ private:
   }
 };
 
-void attend_avx2(const QueryGroup& group, const KvHead& kv, float scale) { attend<Avx2>(group, kv, scale); }
+void attend_avx2(const QueryGroup& group, const KvHead& kv, float scale) {
+  attend<Avx2>(group, kv, scale);
+}
 
 #pragma GCC pop_options
 
@@ -243,8 +252,8 @@ void attend_avx2(const QueryGroup& group, const KvHead& kv, float scale) { atten
 
 struct Avx512 {
   template <int kRows>
-  static void multiply_add(float* acc, int64_t acc_stride, const float* a, int64_t a_stride, int64_t k, const float* b,
-                           int64_t b_stride, __mmask16 columns) {
+  static void multiply_add(float* acc, int64_t acc_stride, const float* a, int64_t a_stride, int64_t k,
+                           const float* b, int64_t b_stride, __mmask16 columns) {
     __m512 sum[kRows];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)
@@ -290,10 +299,14 @@ struct Avx512 {
   }
 
 private:
-  static __mmask16 visible(int n) { return n >= 16 ? __mmask16(0xffff) : __mmask16((1u << n) - 1); }
+  static __mmask16 visible(int n) {
+    return n >= 16 ? __mmask16(0xffff) : __mmask16((1u << n) - 1);
+  }
 };
 
-void attend_avx512(const QueryGroup& group, const KvHead& kv, float scale) { attend<Avx512>(group, kv, scale); }
+void attend_avx512(const QueryGroup& group, const KvHead& kv, float scale) {
+  attend<Avx512>(group, kv, scale);
+}
 
 #pragma GCC pop_options
 
@@ -302,15 +315,16 @@ void attend_scalar(const QueryGroup& group, const KvHead& kv, float scale) {
     attend_scalar(group.query[r], group.blocks, kv, scale);
 }
 
-/// Where a group begins: a row, and one of the heads that share a kv head. `end`: of the rows of its sequence.
+/// Where a group begins: a row, and one of the heads that share a kv head. end: of its sequence's rows.
 struct GroupStart {
   int32_t row, head, end;
 };
 
 } // namespace
 
-void attention(float* out, int64_t out_stride, const float* q, int64_t q_stride, std::span<const RowPlace> rows,
-               const KvLayer& kv, const AttentionShape& shape, ThreadPool& pool, Isa isa) {
+void attention(float* out, int64_t out_stride, const float* q, int64_t q_stride,
+               std::span<const RowPlace> rows, const KvLayer& kv, const AttentionShape& shape,
+               ThreadPool& pool, Isa isa) {
   assert(shape.head_dim <= kMaxHeadDim && shape.heads % shape.kv_heads == 0);
   auto path = isa == Isa::scalar ? static_cast<decltype(&attend_avx2)>(attend_scalar)
               : isa == Isa::avx2 ? attend_avx2

@@ -1,11 +1,11 @@
 #pragma once
 
-// e^x for the vector paths of softmax and silu: x = n ln 2 + r, |r| <= ln 2 / 2, e^x = 2^n e^r, with ln 2 in two parts so
-// that r is exact to the last bits (Cody & Waite 1980), and e^r by its Taylor polynomial: the first term left out,
-// r^8 / 8!, is below 6e-9. Within 2 units in the last place.
+// e^x for the vector paths of softmax and silu: x = n ln 2 + r, |r| <= ln 2 / 2, e^x = 2^n e^r, with ln 2 in
+// two parts so that r is exact to the last bits (Cody & Waite 1980), and e^r by its Taylor polynomial: the
+// first term left out, r^8 / 8!, is below 6e-9. Within 2 units in the last place.
 //
-// x is clamped to the range of normal floats: below it the result is about 1e-38 instead of 0, above it about 1e38
-// instead of infinity. NaN stays NaN: MAXPS and MINPS return their second operand if either is NaN.
+// x is clamped to the range of normal floats: below it the result is about 1e-38 instead of 0, above it about
+// 1e38 instead of infinity. NaN stays NaN: MAXPS and MINPS return their second operand if either is NaN.
 
 #include <immintrin.h>
 #include <initializer_list>

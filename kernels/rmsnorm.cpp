@@ -54,7 +54,9 @@ void rmsnorm_avx2(float* out, const float* x, const float* weight, int64_t dim, 
 
 void rmsnorm_avx512(float* out, const float* x, const float* weight, int64_t dim, float eps) {
   // The last, partial vector is masked: there is no scalar tail.
-  auto mask = [dim](int64_t i) { return dim - i >= 16 ? __mmask16(0xffff) : __mmask16((1u << (dim - i)) - 1); };
+  auto mask = [dim](int64_t i) {
+    return dim - i >= 16 ? __mmask16(0xffff) : __mmask16((1u << (dim - i)) - 1);
+  };
   __m512 acc = _mm512_setzero_ps();
   for (int64_t i = 0; i < dim; i += 16) {
     __m512 v = _mm512_maskz_loadu_ps(mask(i), x + i);

@@ -21,9 +21,9 @@ struct RopeTable {
   std::vector<float> cos, sin; // [positions, dim/2]
 };
 
-/// Turns the first table.dim numbers of each head in place. x: [rows, heads, head_dim], `row_stride` floats from row to
-/// row; positions: [rows].
-void rope(float* x, int64_t row_stride, const int32_t* positions, int64_t rows, int64_t heads, int64_t head_dim,
-          const RopeTable& table, RopeStyle style, Isa isa);
+/// Turns the first table.dim numbers of each head in place. x: [rows, heads, head_dim], `row_stride` floats
+/// from row to row; positions: [rows].
+void rope(float* x, int64_t row_stride, const int32_t* positions, int64_t rows, int64_t heads,
+          int64_t head_dim, const RopeTable& table, RopeStyle style, Isa isa);
 
 } // namespace millrace

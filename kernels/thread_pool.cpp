@@ -22,7 +22,8 @@
 namespace millrace {
 namespace {
 
-// Long enough to bridge the serial steps between two loops of a pass, short against the time slice of a neighbour.
+// Long enough to bridge the serial steps between two loops of a pass, short against the time slice of a
+// neighbour.
 constexpr auto kSpinTime = std::chrono::microseconds(50);
 
 /// Spins until done() or the time is up; the last value of done().
@@ -40,8 +41,8 @@ template <class Done> bool spin_until(Done done) {
 /// Where threads sleep until a condition on atomics holds.
 class Sleepers {
 public:
-  /// done must read its atomics with sequential consistency, and whoever makes it true must write so before wake_all():
-  /// then either the waker sees the sleeper or the sleeper sees the write.
+  /// done must read its atomics with sequential consistency, and whoever makes it true must write so before
+  /// wake_all(): then either the waker sees the sleeper or the sleeper sees the write.
   template <class Done> void wait_until(Done done) {
     if (spin_until(done))
       return;
@@ -85,7 +86,8 @@ int physical_cores() {
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
     if (CPU_ISSET(cpu, &allowed)) {
       std::string siblings = "cpu " + std::to_string(cpu);
-      std::ifstream file{"/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list"};
+      std::ifstream file{"/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
+                         "/topology/thread_siblings_list"};
       std::getline(file, siblings);
       cores.insert(siblings);
     }
@@ -95,10 +97,10 @@ int physical_cores() {
   return std::max(1, n);
 }
 
-// A loop is published by one store to `ticket`: the loop's number in the upper half, the tasks not yet taken in the
-// lower. A thread takes a task by compare-and-swap on the whole word, so one that comes late can never take a task of
-// a later loop with what it read of an earlier one, and the caller needs to wait for tasks only, not for threads that
-// have not woken yet.
+// A loop is published by one store to `ticket`: the loop's number in the upper half, the tasks not yet taken
+// in the lower. A thread takes a task by compare-and-swap on the whole word, so one that comes late can never
+// take a task of a later loop with what it read of an earlier one, and the caller needs to wait for tasks
+// only, not for threads that have not woken yet.
 struct ThreadPool::State {
   std::atomic<uint64_t> ticket = 0;
   std::atomic<int> n = 0;
@@ -159,7 +161,9 @@ ThreadPool::ThreadPool(int n_threads) : state_{std::make_unique<State>()} {
 
 ThreadPool::~ThreadPool() = default;
 
-int ThreadPool::size() const { return int(state_->threads.size()) + 1; }
+int ThreadPool::size() const {
+  return int(state_->threads.size()) + 1;
+}
 
 void ThreadPool::run_loop(int n, const std::function<void(int, int)>& task) {
   if (n <= 0)

@@ -5,8 +5,8 @@
 
 namespace millrace {
 
-/// Physical cores that this process may use: its affinity mask, hyper-threads of one core counted once, and no more
-/// than the CPU quota of its control group. At least 1.
+/// Physical cores that this process may use: its affinity mask, hyper-threads of one core counted once, and
+/// no more than the CPU quota of its control group. At least 1.
 int physical_cores();
 
 /// A fixed set of threads that run the tasks of one loop at a time. The caller is one of them.

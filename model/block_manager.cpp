@@ -15,12 +15,15 @@ namespace millrace {
 BlockTable::BlockTable(std::shared_ptr<BlockManager> manager, std::vector<BlockId> blocks)
     : manager_{std::move(manager)}, blocks_{std::move(blocks)} {}
 
-BlockTable::~BlockTable() { manager_->release(blocks_); }
+BlockTable::~BlockTable() {
+  manager_->release(blocks_);
+}
 
 struct BlockManager::State {
   mutable std::mutex mutex;
-  std::vector<BlockId> free; // a stack: what was used last is used next, and blocks never needed stay untouched
-  std::vector<bool> used;    // by id
+  std::vector<BlockId>
+      free;               // a stack: what was used last is used next, and blocks never needed stay untouched
+  std::vector<bool> used; // by id
 };
 
 BlockManager::BlockManager(int32_t n_blocks) : state_{std::make_unique<State>()} {
@@ -33,7 +36,9 @@ BlockManager::BlockManager(int32_t n_blocks) : state_{std::make_unique<State>()}
 
 BlockManager::~BlockManager() = default;
 
-int32_t BlockManager::total() const { return int32_t(state_->used.size()); }
+int32_t BlockManager::total() const {
+  return int32_t(state_->used.size());
+}
 
 int32_t BlockManager::used() const {
   std::lock_guard lock{state_->mutex};
@@ -82,7 +87,8 @@ void BlockManager::check_integrity() const {
     ++owners.at(size_t(id));
   for (size_t id = 0; id < owners.size(); ++id)
     if (owners[id] != 1)
-      throw std::logic_error{"KV block " + std::to_string(id) + " is " + (owners[id] == 0 ? "lost" : "owned twice")};
+      throw std::logic_error{"KV block " + std::to_string(id) + " is " +
+                             (owners[id] == 0 ? "lost" : "owned twice")};
 }
 
 } // namespace millrace

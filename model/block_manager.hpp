@@ -13,8 +13,8 @@ using BlockId = int32_t;
 
 class BlockManager;
 
-/// The blocks of one sequence, in order of position. Whoever holds it owns them; they are free again when it is
-/// destroyed, on whatever thread: an actor that dies with its mailbox leaks nothing.
+/// The blocks of one sequence, in order of position. Whoever holds it owns them; they are free again when it
+/// is destroyed, on whatever thread: an actor that dies with its mailbox leaks nothing.
 class BlockTable {
 public:
   /// Takes over blocks that manager has handed out; BlockManager::allocate() does both.

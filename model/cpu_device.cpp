@@ -15,12 +15,14 @@ namespace {
 int32_t choose_context(const ModelConfig& config, const CpuDeviceOptions& options) {
   constexpr int32_t kDefault = 4096;
   if (options.context_length < 0 || options.context_length > config.context_length)
-    throw std::invalid_argument{"a context of " + std::to_string(options.context_length)
-                                + " positions; the model's is 1 … " + std::to_string(config.context_length)};
+    throw std::invalid_argument{"a context of " + std::to_string(options.context_length) +
+                                " positions; the model's is 1 … " + std::to_string(config.context_length)};
   return options.context_length > 0 ? options.context_length : std::min(config.context_length, kDefault);
 }
 
-double physical_memory() { return double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE)); }
+double physical_memory() {
+  return double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE));
+}
 
 /// The pool is only address space until it is used, but when it is used, it has to fit.
 int32_t choose_blocks(const ModelConfig& config, const CpuDeviceOptions& options) {
@@ -34,15 +36,20 @@ int32_t choose_blocks(const ModelConfig& config, const CpuDeviceOptions& options
   }
   int32_t blocks = options.kv_positions > 0 ? BlockManager::blocks_for(options.kv_positions) : 0;
   if (blocks == 0 || blocks * bytes > physical_memory())
-    throw std::invalid_argument{"a KV pool of " + std::to_string(options.kv_positions) + " positions; this machine holds 1 … "
-                                + std::to_string(int64_t(physical_memory() / bytes) * kBlockSize)};
+    throw std::invalid_argument{"a KV pool of " + std::to_string(options.kv_positions) +
+                                " positions; this machine holds 1 … " +
+                                std::to_string(int64_t(physical_memory() / bytes) * kBlockSize)};
   return blocks;
+}
+
+Activations choose_activations(const CpuDeviceOptions& options) {
+  return options.isa == Isa::scalar ? Activations::f32 : options.activations;
 }
 
 const ModelConfig& checked(const ModelConfig& config) {
   if (config.head_dim > kMaxHeadDim)
-    throw FormatError{"heads of " + std::to_string(config.head_dim) + " numbers; the limit is "
-                      + std::to_string(kMaxHeadDim)};
+    throw FormatError{"heads of " + std::to_string(config.head_dim) + " numbers; the limit is " +
+                      std::to_string(kMaxHeadDim)};
   return config;
 }
 
@@ -60,13 +67,14 @@ private:
       // A sequence can't be longer than the whole pool.
       : Device{n_blocks, int32_t(std::min(int64_t(choose_context(model->config(), options)),
                                           int64_t(n_blocks) * kBlockSize))},
-        model_{std::move(model)}, index_{index},
-        activations_{options.isa == Isa::scalar ? Activations::f32 : options.activations},
+        model_{std::move(model)}, index_{index}, activations_{choose_activations(options)},
         key_{model_->hash(), to_string(options.isa), activations_ == Activations::q8 ? "q8" : "f32"},
         pool_{options.threads > 0 ? options.threads : physical_cores()}, kv_{n_blocks, model_->config()},
         transformer_{model_, context_length(), options.isa, activations_, pool_, options.progress} {}
 
-  void run_pass(std::span<const Row> rows, std::span<float> logits) override { transformer_.forward(rows, kv_, logits); }
+  void run_pass(std::span<const Row> rows, std::span<float> logits) override {
+    transformer_.forward(rows, kv_, logits);
+  }
 
   std::shared_ptr<const Model> model_;
   int index_;

@@ -15,8 +15,8 @@ namespace {
   for (size_t i = 0; i < rows.size(); ++i) {
     const Row& row = rows[i];
     wanted += row.wants_logits;
-    if (row.token < 0 || row.token >= config.vocab_size || row.position < 0 || row.position >= context_length
-        || row.blocks.size() <= size_t(row.position / kBlockSize))
+    if (row.token < 0 || row.token >= config.vocab_size || row.position < 0 ||
+        row.position >= context_length || row.blocks.size() <= size_t(row.position / kBlockSize))
       return false;
     bool continues = i > 0 && row.blocks.data() == rows[i - 1].blocks.data();
     if (continues && row.position != rows[i - 1].position + 1)

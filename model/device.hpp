@@ -2,15 +2,15 @@
 
 // A device: weights, KV pool and the pass. The one mutable thing that the prefill and the decode actor share.
 
+#include "kernels/matmul.hpp"
 #include "model/block_manager.hpp"
 #include "model/config.hpp"
-#include "kernels/matmul.hpp"
 
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <condition_variable>
 #include <span>
 #include <string>
 
@@ -28,13 +28,14 @@ struct Row {
 
 /// What identifies a device's arithmetic: equal keys give equal bits (failover goes only to an equal key).
 struct DeviceKey {
-  uint64_t weights_hash = 0;  // xxHash of the model file
-  std::string kernel_path;    // "avx512vnni"
-  std::string activations;    // "q8", "f32"
+  uint64_t weights_hash = 0; // xxHash of the model file
+  std::string kernel_path;   // "avx512vnni"
+  std::string activations;   // "q8", "f32"
   bool operator==(const DeviceKey&) const = default;
 };
 
-/// Thread-safe. Passes are run one at a time, first come first served, so prefill chunks and decode steps alternate.
+/// Thread-safe. Passes are run one at a time, first come first served, so prefill chunks and decode steps
+/// alternate.
 class Device {
 public:
   virtual ~Device() = default;
@@ -46,13 +47,18 @@ public:
   BlockManager& blocks() { return *blocks_; }
   int32_t context_length() const { return context_length_; } // positions that one sequence may have
 
-  /// Runs all rows through the model. Rows of one sequence stand together in ascending position; everything before the first of
-  /// them is in the cache. logits: [rows that want them, vocab_size], in the order of rows.
-  /// Equal rows give equal bits, whatever else is in the pass (origin rule; on a CPU prompt and generated rows share one path).
+  /// Runs all rows through the model. Rows of one sequence stand together in ascending position; everything
+  /// before the first of them is in the cache. logits: [rows that want them, vocab_size], in the order of
+  /// rows. Equal rows give equal bits, whatever else is in the pass (origin rule; on a CPU prompt and
+  /// generated rows share one path).
   void forward(std::span<const Row> rows, std::span<float> logits);
 
   /// Seconds spent in passes and rows run so far.
-  struct Counters { double busy_seconds = 0; int64_t passes = 0; int64_t rows = 0; };
+  struct Counters {
+    double busy_seconds = 0;
+    int64_t passes = 0;
+    int64_t rows = 0;
+  };
   Counters counters() const;
 
 protected:
@@ -71,16 +77,17 @@ private:
 class Model; // model/model.hpp
 
 struct CpuDeviceOptions {
-  int threads = 0;                        // 0: all physical cores
-  int32_t context_length = 0;             // 0: the model's, at most 4096
-  int64_t kv_positions = 0;               // 0: 8 contexts, or what a quarter of the memory holds; rounded up to blocks
-  Isa isa = Isa::scalar;                  // see active_isa()
+  int threads = 0;            // 0: all physical cores
+  int32_t context_length = 0; // 0: the model's, at most 4096
+  int64_t kv_positions = 0;   // 0: 8 contexts, or what a quarter of the memory holds; rounded up to blocks
+  Isa isa = Isa::scalar;      // see active_isa()
   Activations activations = Activations::q8; // ignored (f32) on the scalar path
-  std::function<void(double)> progress;   // share of the weights that is packed, 0 … 1
+  std::function<void(double)> progress;      // share of the weights that is packed, 0 … 1
 };
 
-/// Packs the weights for this CPU; holds the model. Throws std::invalid_argument for options that model or machine can't
-/// satisfy, FormatError for a model beyond the kernels' limits.
-std::unique_ptr<Device> make_cpu_device(std::shared_ptr<const Model> model, const CpuDeviceOptions& options, int index = 0);
+/// Packs the weights for this CPU; holds the model. Throws std::invalid_argument for options that model or
+/// machine can't satisfy, FormatError for a model beyond the kernels' limits.
+std::unique_ptr<Device> make_cpu_device(std::shared_ptr<const Model> model, const CpuDeviceOptions& options,
+                                        int index = 0);
 
 } // namespace millrace

@@ -21,13 +21,15 @@ size_t KvPool::bytes_per_block(const ModelConfig& config) {
 }
 
 KvPool::KvPool(int32_t n_blocks, const ModelConfig& config)
-    : layer_floats_{floats_per_layer(config)}, block_floats_{layer_floats_ * config.n_layers},
-      bytes_{size_t(n_blocks) * bytes_per_block(config)} {
+    : layer_floats_{floats_per_layer(config)},
+      block_floats_{layer_floats_ * config.n_layers}, bytes_{size_t(n_blocks) * bytes_per_block(config)} {
   if (bytes_ == 0)
     return;
-  void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory =
+      mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED)
-    throw std::system_error{errno, std::generic_category(), "KV pool of " + std::to_string(bytes_) + " bytes"};
+    throw std::system_error{errno, std::generic_category(),
+                            "KV pool of " + std::to_string(bytes_) + " bytes"};
   madvise(memory, bytes_, MADV_HUGEPAGE); // a wish: attention walks blocks that lie apart
   floats_ = static_cast<float*>(memory);
 }

@@ -46,8 +46,9 @@ void Transformer::forward(std::span<const Row> rows, const KvPool& kv, std::span
   matmul(logits.data(), config_.vocab_size, inputs_, output_, pool_);
 }
 
-Transformer::Transformer(std::shared_ptr<const Model> model, int32_t positions, Isa isa, Activations activations,
-                         ThreadPool& pool, const std::function<void(double)>& progress)
+Transformer::Transformer(std::shared_ptr<const Model> model, int32_t positions, Isa isa,
+                         Activations activations, ThreadPool& pool,
+                         const std::function<void(double)>& progress)
     : model_{std::move(model)}, config_{model_->config()}, isa_{isa}, activations_{activations}, pool_{pool},
       shape_{config_.n_heads, config_.n_kv_heads, config_.head_dim, 1 / std::sqrt(float(config_.head_dim))},
       q_width_{shape_.heads * shape_.head_dim}, kv_width_{shape_.kv_heads * shape_.head_dim},
@@ -66,8 +67,13 @@ Transformer::Transformer(std::shared_ptr<const Model> model, int32_t positions, 
   };
 
   for (const LayerTensors& t : model_->layers)
-    layers_.push_back({.q = pack(t.q), .k = pack(t.k), .v = pack(t.v), .o = pack(t.o), .gate = pack(t.gate),
-                       .up = pack(t.up), .down = pack(t.down)});
+    layers_.push_back({.q = pack(t.q),
+                       .k = pack(t.k),
+                       .v = pack(t.v),
+                       .o = pack(t.o),
+                       .gate = pack(t.gate),
+                       .up = pack(t.up),
+                       .down = pack(t.down)});
   output_ = pack(model_->output);
 }
 
@@ -94,7 +100,8 @@ void Transformer::begin_pass(std::span<const Row> rows) {
   const int64_t hidden = config_.hidden_size;
   for_rows(hidden, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r)
-      dequantize(&x_[size_t(r * hidden)], model_->embedding.row(rows[size_t(r)].token), hidden, model_->embedding.type);
+      dequantize(&x_[size_t(r * hidden)], model_->embedding.row(rows[size_t(r)].token), hidden,
+                 model_->embedding.type);
   });
 }
 
@@ -141,8 +148,8 @@ void Transformer::rotate() {
   for_rows(q_width_ + kv_width_, [&](int64_t begin, int64_t end) {
     auto turn = [&](std::vector<float>& x, int64_t heads) {
       int64_t width = heads * shape_.head_dim;
-      rope(&x[size_t(begin * width)], width, &positions_[size_t(begin)], end - begin, heads, shape_.head_dim, rope_,
-           config_.rope_style, isa_);
+      rope(&x[size_t(begin * width)], width, &positions_[size_t(begin)], end - begin, heads, shape_.head_dim,
+           rope_, config_.rope_style, isa_);
     };
     turn(q_, shape_.heads);
     turn(k_, shape_.kv_heads);

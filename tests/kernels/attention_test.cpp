@@ -38,15 +38,16 @@ struct Cache {
 };
 
 /// Runs a sequence from `begin` to `end` in one pass: stores, then attends.
-void run(std::vector<float>& out, const Sequence& s, int begin, int end, const std::vector<int32_t>& blocks, Cache& cache,
-         const AttentionShape& shape, ThreadPool& pool, Isa isa) {
+void run(std::vector<float>& out, const Sequence& s, int begin, int end, const std::vector<int32_t>& blocks,
+         Cache& cache, const AttentionShape& shape, ThreadPool& pool, Isa isa) {
   std::vector<RowPlace> rows;
   for (int p = begin; p < end; ++p)
     rows.push_back({p, blocks.data()});
   int64_t q_width = shape.heads * shape.head_dim, kv_width = shape.kv_heads * shape.head_dim;
-  store_kv(cache.layer(shape), &s.k[size_t(begin * kv_width)], &s.v[size_t(begin * kv_width)], kv_width, rows, shape);
-  attention(&out[size_t(begin * q_width)], q_width, &s.q[size_t(begin * q_width)], q_width, rows, cache.layer(shape),
-            shape, pool, isa);
+  store_kv(cache.layer(shape), &s.k[size_t(begin * kv_width)], &s.v[size_t(begin * kv_width)], kv_width, rows,
+           shape);
+  attention(&out[size_t(begin * q_width)], q_width, &s.q[size_t(begin * q_width)], q_width, rows,
+            cache.layer(shape), shape, pool, isa);
 }
 
 std::vector<int32_t> ascending_blocks(int length) {
@@ -72,8 +73,8 @@ double expected(const Sequence& s, const AttentionShape& shape, int64_t row, int
   for (int64_t j = 0; j <= row; ++j) {
     double sum = 0;
     for (int64_t i = 0; i < shape.head_dim; ++i)
-      sum += double(s.q[size_t((row * shape.heads + head) * shape.head_dim + i)])
-             * double(s.k[size_t((j * shape.kv_heads + g) * shape.head_dim + i)]);
+      sum += double(s.q[size_t((row * shape.heads + head) * shape.head_dim + i)]) *
+             double(s.k[size_t((j * shape.kv_heads + g) * shape.head_dim + i)]);
     score.push_back(shape.scale * sum);
   }
   double max = *std::max_element(score.begin(), score.end()), sum = 0, value = 0;
@@ -97,8 +98,9 @@ TEST_P(Attention, MatchesTheDefinitionForEveryLength) {
     for (int64_t row : {0, length / 2, length - 1})
       for (int64_t h = 0; h < shape.heads; ++h)
         for (int64_t d = 0; d < shape.head_dim; ++d)
-          ASSERT_NEAR(out[size_t((row * shape.heads + h) * shape.head_dim + d)], expected(s, shape, row, h, d), 2e-6)
-            << "length " << length << " row " << row << " head " << h << " d " << d;
+          ASSERT_NEAR(out[size_t((row * shape.heads + h) * shape.head_dim + d)],
+                      expected(s, shape, row, h, d), 2e-6)
+              << "length " << length << " row " << row << " head " << h << " d " << d;
   }
 }
 
@@ -112,8 +114,9 @@ TEST_P(Attention, MatchesTheDefinitionForEveryShape) {
         for (int64_t row : {0, 1, 15, 16, 40, 63, 64, 69})
           for (int64_t h = 0; h < shape.heads; ++h)
             for (int64_t d = 0; d < head_dim; ++d)
-              ASSERT_NEAR(out[size_t((row * shape.heads + h) * head_dim + d)], expected(s, shape, row, h, d), 3e-6)
-                << group << " heads a kv head, head_dim " << head_dim << ", row " << row;
+              ASSERT_NEAR(out[size_t((row * shape.heads + h) * head_dim + d)], expected(s, shape, row, h, d),
+                          3e-6)
+                  << group << " heads a kv head, head_dim " << head_dim << ", row " << row;
       }
 }
 

@@ -13,12 +13,16 @@ namespace {
 
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
-float first_lane_avx2(float x) { return _mm256_cvtss_f32(exp_avx2(_mm256_set1_ps(x))); }
+float first_lane_avx2(float x) {
+  return _mm256_cvtss_f32(exp_avx2(_mm256_set1_ps(x)));
+}
 #pragma GCC pop_options
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq")
-float first_lane_avx512(float x) { return _mm512_cvtss_f32(exp_avx512(_mm512_set1_ps(x))); }
+float first_lane_avx512(float x) {
+  return _mm512_cvtss_f32(exp_avx512(_mm512_set1_ps(x)));
+}
 #pragma GCC pop_options
 
 class Exp : public testing::TestWithParam<Isa> {
@@ -54,7 +58,9 @@ TEST_P(Exp, StaysFiniteBeyondItsRange) {
   EXPECT_TRUE(std::isfinite(exp(infinity)));
 }
 
-TEST_P(Exp, KeepsNaN) { EXPECT_TRUE(std::isnan(exp(std::numeric_limits<float>::quiet_NaN()))); }
+TEST_P(Exp, KeepsNaN) {
+  EXPECT_TRUE(std::isnan(exp(std::numeric_limits<float>::quiet_NaN())));
+}
 
 INSTANTIATE_TEST_SUITE_P(, Exp, testing::ValuesIn(vector_isas()),
                          [](auto& info) { return to_string(info.param); });

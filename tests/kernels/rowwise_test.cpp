@@ -31,8 +31,10 @@ TEST_P(Rowwise, RmsnormMatchesDoubleForEverySizeAndAlignment) {
         for (int64_t i = 0; i < dim; ++i)
           sum += std::pow(double(x[size_t(offset + r * dim + i)]), 2);
         for (int64_t i = 0; i < dim; ++i) {
-          double want = x[size_t(offset + r * dim + i)] / std::sqrt(sum / double(dim) + 1e-5) * weight[size_t(offset + i)];
-          EXPECT_NEAR(out[size_t(offset + r * dim + i)], want, 1e-6 + 1e-6 * std::abs(want)) << dim << ' ' << i;
+          double want = x[size_t(offset + r * dim + i)] / std::sqrt(sum / double(dim) + 1e-5) *
+                        weight[size_t(offset + i)];
+          EXPECT_NEAR(out[size_t(offset + r * dim + i)], want, 1e-6 + 1e-6 * std::abs(want))
+              << dim << ' ' << i;
         }
       }
       EXPECT_EQ(out.back(), 7.0f) << "wrote beyond the row";
@@ -108,9 +110,10 @@ struct RopeCase {
 };
 
 TEST_P(Rowwise, RopeTurnsThePairsOfItsStyle) {
-  for (auto [head_dim, dim, style] : {RopeCase{2, 2, RopeStyle::halves}, RopeCase{8, 8, RopeStyle::interleaved},
-                                      RopeCase{64, 64, RopeStyle::halves}, RopeCase{80, 34, RopeStyle::halves},
-                                      RopeCase{80, 50, RopeStyle::interleaved}}) {
+  for (auto [head_dim, dim, style] :
+       {RopeCase{2, 2, RopeStyle::halves}, RopeCase{8, 8, RopeStyle::interleaved},
+        RopeCase{64, 64, RopeStyle::halves}, RopeCase{80, 34, RopeStyle::halves},
+        RopeCase{80, 50, RopeStyle::interleaved}}) {
     constexpr int64_t heads = 3;
     const std::vector<int32_t> positions{0, 1, 99};
     std::vector<float> factors(size_t(dim / 2), 1.0f);
@@ -125,7 +128,8 @@ TEST_P(Rowwise, RopeTurnsThePairsOfItsStyle) {
       for (int64_t h = 0; h < heads; ++h) {
         size_t head = size_t(r * stride + h * head_dim);
         for (int64_t i = 0; i < dim / 2; ++i) {
-          double angle = positions[size_t(r)] * std::pow(500000.0, -2.0 * double(i) / double(dim)) / factors[size_t(i)];
+          double angle =
+              positions[size_t(r)] * std::pow(500000.0, -2.0 * double(i) / double(dim)) / factors[size_t(i)];
           size_t a = head + size_t(style == RopeStyle::halves ? i : 2 * i);
           size_t b = head + size_t(style == RopeStyle::halves ? i + dim / 2 : 2 * i + 1);
           EXPECT_NEAR(x[a], before[a] * std::cos(angle) - before[b] * std::sin(angle), 3e-7);

@@ -40,7 +40,8 @@ TEST(BlockManager, TakesBlocksBackWithTheirTable) {
   for (int i = 0; i < 5; ++i) {
     auto table = manager->allocate(32);
     ASSERT_TRUE(table);
-    EXPECT_EQ(std::vector<BlockId>(table->blocks().begin(), table->blocks().end()), (std::vector<BlockId>{0, 1}));
+    EXPECT_EQ(std::vector<BlockId>(table->blocks().begin(), table->blocks().end()),
+              (std::vector<BlockId>{0, 1}));
   }
   EXPECT_EQ(manager->used(), 0);
   manager->check_integrity();

@@ -22,7 +22,9 @@ std::vector<Path> paths(Activations activations) {
   return paths;
 }
 
-std::string path_name(const testing::TestParamInfo<Path>& info) { return to_string(info.param.isa); }
+std::string path_name(const testing::TestParamInfo<Path>& info) {
+  return to_string(info.param.isa);
+}
 
 struct Distance {
   double max = 0, sum = 0;
@@ -33,8 +35,11 @@ struct Distance {
 class Golden : public testing::TestWithParam<Path> {
 protected:
   static std::unique_ptr<Device> device(const std::string& model) {
-    return make_cpu_device(tiny_model(model), {.threads = 2, .context_length = 0, .kv_positions = 512,
-                                               .isa = GetParam().isa, .activations = GetParam().activations,
+    return make_cpu_device(tiny_model(model), {.threads = 2,
+                                               .context_length = 0,
+                                               .kv_positions = 512,
+                                               .isa = GetParam().isa,
+                                               .activations = GetParam().activations,
                                                .progress = {}});
   }
 
@@ -108,7 +113,8 @@ TEST_P(GoldenFloat, GreedyTokens) {
       EXPECT_EQ(greedy(*device(name + "-" + type), prompt, want.size()), want) << name << ' ' << type;
     }
   }
-  for (auto& story : tiny_golden("stories260K")["greedy"]) { // a real model, whose widths are no multiple of 32
+  auto stories = tiny_golden("stories260K"); // a real model, whose widths are no multiple of 32
+  for (auto& story : stories["greedy"]) {
     auto want = story["ids"].get<std::vector<TokenId>>();
     auto prompt = story["prompt_ids"].get<std::vector<TokenId>>();
     if (want.size() > prompt.size() && std::equal(prompt.begin(), prompt.end(), want.begin()))
