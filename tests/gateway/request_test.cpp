@@ -137,10 +137,10 @@ TEST_F(RequestTest, SendsWhatWasPublishedBeforeItCloses) {
   Requester client = requester();
   client.ask<Ack>(generate(1));
 
-  publish_whole(1, 100);
+  publish_whole(1, 5'000); // several turns of the loop
   gateway_.reset();
 
-  for (int64_t seq = 0; seq <= 100; ++seq)
+  for (int64_t seq = 0; seq <= 5'000; ++seq)
     ASSERT_EQ(reader.next().seq, seq);
   reader.expect<Done>();
 }

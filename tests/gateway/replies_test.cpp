@@ -1,0 +1,133 @@
+#include "gateway/replies.hpp"
+#include "tests/gateway/peers.hpp"
+
+#include <vector>
+
+namespace millrace::test {
+namespace {
+
+/// Without the gateway's loop: each step is the test's. Over inproc, where what was sent has arrived when
+/// send returns.
+class RepliesTest : public testing::Test {
+protected:
+  RepliesTest() { replies_.socket().bind("inproc://requests"); }
+
+  Requester requester(int queue = 100'000) {
+    return Requester(context_, "inproc://requests", zmq::socket_type::dealer, queue);
+  }
+  /// Who sent the next request.
+  Client client() { return replies_.receive().value().client; }
+
+  void log_tokens(int64_t count) {
+    log_.open(stream(1), 1, {});
+    for (int64_t seq = 0; seq < count; ++seq)
+      log_.append({stream(1), 0, 0}, seq, false, frame(std::to_string(seq)), {});
+  }
+  static zmq::message_t frame(const std::string& text) { return zmq::message_t(text.data(), text.size()); }
+
+  zmq::context_t context_ = make_context();
+  StreamLog log_{{.stream_bytes = 1u << 20, .total_bytes = 1u << 20, .ttl = std::chrono::seconds(1)}};
+  Replies replies_{context_, "tcp://127.0.0.1:*", log_};
+};
+
+TEST_F(RepliesTest, SendsAReplayInPiecesSoThatOthersHaveTheirTurn) {
+  log_tokens(1'000);
+  Requester first = requester(), second = requester();
+  first.send_frames({"hello"});
+  const Client first_client = client();
+  second.send_frames({"hello"});
+  const Client second_client = client();
+
+  replies_.send(first_client, Replay{stream(1), 0, 0});
+  replies_.send(second_client, frame("short"));
+  const size_t piece = replies_.flush();
+
+  EXPECT_EQ(second.next_within(std::chrono::milliseconds(0)), "short");
+  EXPECT_LT(piece, 500u);
+  EXPECT_TRUE(replies_.waiting());
+  size_t total = piece;
+  while (replies_.waiting())
+    total += replies_.flush();
+  EXPECT_EQ(total, 1'002u); // events, an Ack and the short answer
+  for (int seq = 0; seq < 1'000; ++seq)
+    ASSERT_EQ(first.next(), std::to_string(seq));
+  EXPECT_EQ(first.expect<Ack>().next_seq, 1'000);
+}
+
+TEST_F(RepliesTest, SkipsWhatTheLogDroppedBetweenTwoPieces) {
+  log_tokens(600);
+  Requester reader = requester();
+  reader.send_frames({"hello"});
+  replies_.send(client(), Replay{stream(1), 0, 0});
+  replies_.flush();
+
+  log_.append({stream(1), 0, 0}, 600, false, frame(std::string(1'040'000, 'x')),
+              {}); // pushes most others out
+  while (replies_.waiting())
+    replies_.flush();
+
+  int events = 0;
+  for (std::string answer = reader.next(); !is<Ack>(answer); answer = reader.next())
+    ++events;
+  EXPECT_GT(events, 0);
+  EXPECT_LT(events, 600);
+}
+
+TEST_F(RepliesTest, RejectsAReplayWhoseStreamLeftTheLog) {
+  log_tokens(600);
+  Requester reader = requester();
+  reader.send_frames({"hello"});
+  replies_.send(client(), Replay{stream(1), 0, 0});
+  replies_.flush();
+
+  log_.end(stream(1), frame("done"), {});
+  log_.expire(StreamLog::Time{} + std::chrono::hours(1));
+  while (replies_.waiting())
+    replies_.flush();
+
+  std::string answer = reader.next();
+  while (!is<Rejected>(answer))
+    answer = reader.next();
+  EXPECT_EQ(as<Rejected>(answer).error, "unknown_request");
+}
+
+TEST_F(RepliesTest, KeepsWhatAClientDoesNotReadAndGoesOnWhenItDoes) {
+  log_tokens(3'000);
+  Requester reader = requester(1); // and 1,000 in the queue of the ROUTER
+  reader.send_frames({"hello"});
+  replies_.send(client(), Replay{stream(1), 0, 0});
+
+  while (replies_.flush() > 0) {
+  }
+  EXPECT_TRUE(replies_.waiting());
+  std::vector<std::string> answers;
+  EXPECT_TRUE(eventually([&] {
+    replies_.flush();
+    while (auto answer = reader.next_within(std::chrono::milliseconds(0)))
+      answers.push_back(*std::move(answer));
+    return answers.size() == 3'001;
+  }));
+  for (int seq = 0; seq < 3'000; ++seq)
+    ASSERT_EQ(answers[seq], std::to_string(seq));
+  EXPECT_EQ(as<Ack>(answers.back()).next_seq, 3'000);
+  EXPECT_FALSE(replies_.waiting());
+}
+
+TEST_F(RepliesTest, GivesUpWhatIsForAClientThatHasGone) {
+  Client gone;
+  {
+    Requester reader = requester();
+    reader.send_frames({"hello"});
+    gone = client();
+  }
+
+  EXPECT_TRUE(eventually([&] { // the ROUTER hears of it a little later
+    replies_.send(gone, frame("answer"));
+    replies_.flush();
+    return replies_.undeliverable() > 0;
+  }));
+  EXPECT_FALSE(replies_.waiting());
+}
+
+} // namespace
+} // namespace millrace::test
