@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <stdexcept>
 
 namespace millrace {
@@ -242,14 +242,10 @@ TEST(Tokenizer, TakesLongRunsInLinearTime) {
   for (const auto& file : files) {
     const Tokenizer tokenizer = load_tokenizer(file);
     for (const std::string& text : texts) {
-      auto best = std::chrono::steady_clock::duration::max(); // of three: other processes take their share
-      for (int i = 0; i < 3; ++i) {
-        const auto begin = std::chrono::steady_clock::now();
-        tokenizer.encode(text, {});
-        best = std::min(best, std::chrono::steady_clock::now() - begin);
-      }
-      EXPECT_LT(best, std::chrono::milliseconds(200))
-          << file << " " << ::testing::PrintToString(text.substr(0, 4));
+      const std::clock_t begin = std::clock(); // of this process alone: neighbours don't count
+      tokenizer.encode(text, {});
+      const double seconds = double(std::clock() - begin) / CLOCKS_PER_SEC;
+      EXPECT_LT(seconds, 0.2) << file << " " << ::testing::PrintToString(text.substr(0, 4));
     }
   }
 }
