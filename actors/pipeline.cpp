@@ -1,1 +1,130 @@
 #include "actors/pipeline.hpp"
+
+#include "actors/graph.hpp"
+#include "actors/open_requests.hpp"
+#include "kernels/attention.hpp"
+
+#include <caf/actor_system_config.hpp>
+#include <caf/send.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <random>
+
+namespace millrace {
+namespace {
+
+/// What waits for the tokenizer; the largest prompt is 4 MiB.
+constexpr int64_t kMaxBacklogBytes = 64 << 20;
+/// A cancelled request ends in dispatch, at once; only a tokenizer that has much to do can keep it longer.
+constexpr std::chrono::seconds kEndPatience{30};
+
+struct SystemConfig : caf::actor_system_config {
+  SystemConfig() {
+    // Prefill and decode have threads of their own. Idle workers sleep under "sharing"; "stealing" polls.
+    set("scheduler.policy", caf::atom("sharing"));
+    set("scheduler.max-threads", size_t{2});
+    set("scheduler.max-throughput", size_t{50}); // nobody keeps a worker while others wait
+    add_message_types<caf::id_block::millrace>();
+  }
+};
+
+PipelineOptions checked(PipelineOptions options) {
+  options.max_batch_size = std::max(options.max_batch_size, 1);
+  options.prefill_chunk = std::max(options.prefill_chunk, 1);
+  options.max_queued_requests = std::max(options.max_queued_requests, 1);
+  return options;
+}
+
+} // namespace
+
+struct Pipeline::State {
+  State(std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<Device> device, const PipelineOptions& options,
+        EventSink sink);
+  ~State();
+
+  std::shared_ptr<Device> device;
+  Limits limits;
+  std::shared_ptr<Backlog> backlog;
+  std::shared_ptr<StatsBoard> board = std::make_shared<StatsBoard>();
+  OpenRequests open;
+  SystemConfig config;
+  caf::actor_system system{config}; // waits for its actors when it is destroyed, before what stands above
+  Graph graph;
+};
+
+Pipeline::State::State(std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<Device> device_,
+                       const PipelineOptions& options, EventSink sink)
+    : device(std::move(device_)), backlog(std::make_shared<Backlog>(kMaxBacklogBytes, options.max_queued_requests)),
+      open(std::move(sink)) {
+  limits.vocab_size = device->config().vocab_size;
+  // A sequence that does not fit the pool would wait for ever, so the pool bounds the context, too.
+  limits.context_length =
+      int32_t(std::min(int64_t(device->context_length()), int64_t(device->blocks().total()) * kBlockSize));
+  graph = spawn_graph(system,
+                      {.tokenizer = std::move(tokenizer),
+                       .device = device,
+                       .options = checked(options),
+                       .context_length = limits.context_length,
+                       .backlog = backlog,
+                       .board = board,
+                       .sink = [this](const Event& event) { open.publish(event); },
+                       .report = [](const std::string& text) { std::fprintf(stderr, "millrace: %s\n", text.c_str()); },
+                       .on_end_of_dispatch =
+                           [this] {
+                             open.refuse({Error::internal, {}, "the pipeline has ended"});
+                             open.fail_all(Error::internal);
+                           }},
+                      Pinning::own_threads);
+}
+
+Pipeline::State::~State() {
+  open.refuse({Error::draining, {}, "the pipeline is stopping"});
+  for (const StreamId& id : open.ids())
+    caf::anon_send(graph.tokenizer, Cancel{id});
+  open.wait_until_empty(kEndPatience);
+  caf::anon_send(graph.supervisor, stop_atom_v);
+}
+
+Pipeline::Pipeline(std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<Device> device,
+                   const PipelineOptions& options, EventSink sink)
+    : state_(std::make_unique<State>(std::move(tokenizer), std::move(device), options, std::move(sink))) {}
+
+Pipeline::~Pipeline() = default;
+
+const Limits& Pipeline::limits() const { return state_->limits; }
+
+std::optional<Failure> Pipeline::submit(Generate request) {
+  if (auto failure = validate(request, state_->limits))
+    return failure;
+  if (!request.sampling.seed)
+    request.sampling.seed = std::random_device{}() | uint64_t{std::random_device{}()} << 32;
+  if (auto failure = state_->open.open(request))
+    return failure;
+  if (!state_->backlog->enter(request)) {
+    state_->open.forget(request.request);
+    return Failure{Error::busy, {}, "too many prompts wait to be encoded"};
+  }
+  caf::anon_send(state_->graph.tokenizer, std::move(request));
+  return std::nullopt;
+}
+
+// Dispatch ends what it knows at once; through the tokenizer the cancellation reaches what is on its way there.
+void Pipeline::cancel(const StreamId& request) {
+  caf::anon_send(state_->graph.dispatch, Cancel{request});
+  caf::anon_send(state_->graph.tokenizer, Cancel{request});
+}
+
+bool Pipeline::drain(std::chrono::milliseconds grace) {
+  state_->open.refuse({Error::draining, {}, "the server is stopping"});
+  return state_->open.wait_until_empty(grace);
+}
+
+PipelineStats Pipeline::stats() const {
+  PipelineStats stats = state_->board->read();
+  stats.kv_blocks_used = state_->device->blocks().used();
+  stats.kv_blocks_total = state_->device->blocks().total();
+  return stats;
+}
+
+} // namespace millrace

@@ -1,0 +1,290 @@
+#include "actors/ledger.hpp"
+
+#include <algorithm>
+#include <cassert>
+
+namespace millrace {
+namespace {
+
+/// How many cancelled requests are remembered. Only those matter of which a sampler's last words are still in a mailbox.
+constexpr size_t kMaxCancelled = 1024;
+
+double milliseconds(std::chrono::nanoseconds time) { return std::chrono::duration<double, std::milli>(time).count(); }
+
+} // namespace
+
+Ledger::Ledger(const PipelineOptions& options, int32_t context_length, EventSink sink)
+    : admission_(options.max_queued_tokens, options.max_queued_requests), max_running_(options.max_batch_size),
+      context_length_(context_length), sink_(std::move(sink)) {}
+
+// ---- in ----
+
+void Ledger::admit(Prompt prompt, Time now) {
+  const StreamId id = prompt.generate.request;
+  const auto length = int32_t(prompt.token_ids.size());
+  const int32_t n = prompt.generate.n;
+  assert(length > 0 && length < context_length_ && !requests_.contains(id));
+
+  if (device_lost_)
+    return refuse(id, Error::device_lost, "the device died too often and has been given up");
+  if (!admission_.admits(int64_t(length) * n))
+    return refuse(id, Error::busy,
+                  std::to_string(admission_.requests()) + " requests with " + std::to_string(admission_.tokens()) +
+                      " prompt tokens are waiting");
+
+  Request& request = requests_[id];
+  request.max_tokens = std::min(prompt.generate.max_tokens.value_or(context_length_), context_length_ - length);
+  request.number = next_number_++;
+  request.admitted = now;
+  request.choices.resize(n);
+  request.prompt = std::move(prompt);
+  for (int32_t choice = 0; choice < n; ++choice) {
+    request.choices[choice].epoch = first_epoch(id);
+    waiting_.push_back({id, choice});
+  }
+  admission_.add_request();
+  admission_.add_tokens(request.length() * n);
+}
+
+void Ledger::refuse(const Rejected& rejected) {
+  ++totals_.rejected;
+  sink_(rejected);
+}
+
+void Ledger::refuse(const StreamId& request, Error error, std::string message) {
+  Rejected rejected{.request = request, .error = std::string(to_string(error)), .field = {}, .message = std::move(message)};
+  if (error == Error::busy)
+    rejected.retry_after_ms = int32_t(admission_.retry_after().count());
+  refuse(rejected);
+}
+
+// ---- to the device ----
+
+std::optional<Sequence> Ledger::next() {
+  if (waiting_.empty() || in_device_ >= max_running_)
+    return std::nullopt;
+  const auto [id, index] = waiting_.front();
+  waiting_.pop_front();
+  Request& request = requests_.at(id);
+  Choice& choice = request.choices[index];
+  set_state(request, choice, Choice::sent);
+
+  const Generate& generate = request.prompt.generate;
+  return Sequence{.id = {id, index, choice.epoch},
+                  .prompt_ids = request.prompt.token_ids,
+                  .emitted_ids = choice.emitted_ids,
+                  .max_tokens = request.max_tokens,
+                  .sampling = generate.sampling,
+                  .stop = generate.stop,
+                  .stop_ids = generate.stop_ids,
+                  .ignore_eos = generate.ignore_eos,
+                  .logprobs = generate.logprobs};
+}
+
+void Ledger::set_state(Request& request, Choice& choice, Choice::State state) {
+  const auto waits = [](Choice::State state) { return state == Choice::waiting || state == Choice::sent; };
+  const auto in_device = [](Choice::State state) { return state == Choice::sent || state == Choice::running; };
+  if (waits(choice.state) && !waits(state))
+    admission_.remove_tokens(request.length());
+  if (!waits(choice.state) && waits(state))
+    admission_.add_tokens(request.length());
+  in_device_ += in_device(state) - in_device(choice.state);
+  choice.state = state;
+}
+
+// ---- from the device ----
+
+Ledger::Choice* Ledger::find(const SequenceId& id) {
+  const auto request = requests_.find(id.request);
+  if (request != requests_.end()) {
+    Choice& choice = request->second.choices.at(id.choice);
+    const bool in_device = choice.state == Choice::sent || choice.state == Choice::running;
+    if (in_device && choice.epoch == id.epoch)
+      return &choice;
+  }
+  ++stale_;
+  return nullptr;
+}
+
+void Ledger::started(const SequenceId& id, Time now) {
+  Choice* choice = find(id);
+  if (!choice)
+    return;
+  Request& request = requests_.at(id.request);
+  set_state(request, *choice, Choice::running);
+  if (!request.began) {
+    request.began = now;
+    admission_.remove_request();
+    admission_.note_wait(now - request.admitted);
+  }
+  sink_(Started{.request = id.request,
+                .choice = id.choice,
+                .epoch = id.epoch,
+                .prompt_tokens = int32_t(request.length()),
+                .cached_tokens = 0,
+                .seed = request.prompt.generate.sampling.seed.value_or(0)});
+}
+
+void Ledger::progress(const Progress& progress) {
+  Choice* choice = find({progress.request, progress.choice, progress.epoch});
+  if (!choice)
+    return;
+  totals_.prompt_tokens += progress.processed - choice->read;
+  choice->read = progress.processed;
+  sink_(progress);
+}
+
+void Ledger::sampled(Sampled sampled, Time now) {
+  const SequenceId id = sampled.sequence;
+  Choice* choice = find(id);
+  if (!choice)
+    return;
+  Request& request = requests_.at(id.request);
+  for (SampledToken& token : sampled.tokens) {
+    assert(token.index == int64_t(choice->emitted_ids.size()));
+    if (!request.first_token)
+      request.first_token = now;
+    choice->emitted_ids.push_back(token.id);
+    ++totals_.generated_tokens;
+    emit(id, std::move(token));
+  }
+  if (sampled.reason.empty())
+    return;
+  finish(request, *choice,
+         {.request = id.request,
+          .choice = id.choice,
+          .epoch = id.epoch,
+          .seq = int64_t(choice->emitted_ids.size()),
+          .reason = std::move(sampled.reason),
+          .text = std::move(sampled.text),
+          .error = std::move(sampled.error)},
+         now);
+}
+
+void Ledger::emit(const SequenceId& id, SampledToken token) {
+  sink_(Token{.request = id.request,
+              .choice = id.choice,
+              .epoch = id.epoch,
+              .seq = token.index,
+              .id = token.id,
+              .bytes = std::move(token.bytes),
+              .text = std::move(token.text),
+              .logprob = token.logprob,
+              .top = std::move(token.top)});
+}
+
+// ---- ends ----
+
+void Ledger::finish(Request& request, Choice& choice, Finished last, Time now) {
+  set_state(request, choice, Choice::finished);
+  sink_(std::move(last));
+
+  const auto unfinished = [](const Choice& choice) { return choice.state != Choice::finished; };
+  if (std::ranges::any_of(request.choices, unfinished))
+    return;
+  const Time began = request.began.value_or(now);
+  const Time first_token = request.first_token.value_or(now);
+  Done done{.request = request.prompt.generate.request,
+            .prompt_tokens = int32_t(request.length()),
+            .generated_tokens = 0,
+            .queue_ms = milliseconds(began - request.admitted),
+            .prefill_ms = milliseconds(first_token - began),
+            .decode_ms = milliseconds(now - first_token)};
+  for (const Choice& choice : request.choices)
+    done.generated_tokens += int32_t(choice.emitted_ids.size());
+  if (!request.began)
+    admission_.remove_request();
+  ++totals_.finished;
+  requests_.erase(done.request);
+  sink_(done);
+}
+
+void Ledger::finish_all(const StreamId& id, FinishReason reason, std::string_view error, Time now) {
+  std::erase_if(waiting_, [&](const Waiting& waiting) { return waiting.request == id; });
+  Request& request = requests_.at(id);
+  const auto n = int32_t(request.choices.size());
+  int32_t left = int32_t(std::ranges::count_if(
+      request.choices, [](const Choice& choice) { return choice.state != Choice::finished; }));
+  for (int32_t index = 0; index < n && left > 0; ++index) { // the last finish() closes the request
+    Choice& choice = request.choices[index];
+    if (choice.state == Choice::finished)
+      continue;
+    --left;
+    finish(request, choice,
+           {.request = id,
+            .choice = index,
+            .epoch = choice.epoch,
+            .seq = int64_t(choice.emitted_ids.size()),
+            .reason = std::string(to_string(reason)),
+            .text = {},
+            .error = std::string(error)},
+           now);
+  }
+}
+
+std::vector<SequenceId> Ledger::cancel(const StreamId& id, Time now) {
+  const auto found = requests_.find(id);
+  if (found == requests_.end())
+    return {};
+  std::vector<SequenceId> in_device;
+  for (int32_t index = 0; const Choice& choice : found->second.choices) {
+    if (choice.state == Choice::sent || choice.state == Choice::running)
+      in_device.push_back({id, index, choice.epoch});
+    ++index;
+  }
+  remember_cancelled(in_device);
+  finish_all(id, FinishReason::cancelled, {}, now);
+  return in_device;
+}
+
+void Ledger::remember_cancelled(std::span<const SequenceId> sequences) {
+  if (sequences.empty())
+    return;
+  const auto last = std::ranges::max_element(sequences, {}, &SequenceId::epoch);
+  cancelled_.push_back({last->request, last->epoch});
+  if (cancelled_.size() > kMaxCancelled)
+    cancelled_.pop_front();
+}
+
+// A client may use the id of a cancelled request again while a sampler's last words about it are on their way.
+uint32_t Ledger::first_epoch(const StreamId& id) const {
+  for (auto entry = cancelled_.rbegin(); entry != cancelled_.rend(); ++entry)
+    if (entry->first == id)
+      return entry->second + 1;
+  return 0;
+}
+
+void Ledger::take_back() {
+  std::vector<std::pair<uint64_t, Waiting>> back;
+  for (auto& [id, request] : requests_) {
+    for (int32_t index = 0; Choice& choice : request.choices) {
+      if (choice.state == Choice::sent || choice.state == Choice::running) {
+        set_state(request, choice, Choice::waiting);
+        ++choice.epoch;
+        choice.read = 0;
+        back.push_back({request.number, {id, index}});
+      }
+      ++index;
+    }
+  }
+  // Within a request by choice, since that is the order in which they were found.
+  std::ranges::stable_sort(back, {}, [](const auto& entry) { return entry.first; });
+  for (auto entry = back.rbegin(); entry != back.rend(); ++entry)
+    waiting_.push_front(entry->second);
+}
+
+void Ledger::lose_device(Time now) {
+  device_lost_ = true;
+  while (!requests_.empty())
+    finish_all(StreamId(requests_.begin()->first), FinishReason::error, to_string(Error::device_lost), now);
+}
+
+PipelineStats Ledger::stats() const {
+  PipelineStats stats = totals_;
+  stats.running = in_device_;
+  stats.waiting = int32_t(waiting_.size());
+  stats.queued_tokens = admission_.tokens();
+  return stats;
+}
+
+} // namespace millrace

@@ -1,0 +1,98 @@
+#pragma once
+
+// The book of all requests in flight. What is written here is all that is needed to go on elsewhere: prompt, parameters, and
+// the ids that readers have been told. It is also where a request's events get their order.
+//
+// The life of a choice:
+//
+//   waiting ──next()──▶ sent ──started()──▶ running ──sampled()──▶ finished
+//      ▲                  │                    │
+//      └───take_back()────┴────────────────────┘         cancel() and lose_device() finish from any state
+
+#include "actors/admission.hpp"
+#include "actors/messages.hpp"
+#include "actors/pipeline.hpp"
+
+#include <chrono>
+#include <deque>
+#include <optional>
+#include <unordered_map>
+
+namespace millrace {
+
+class Ledger {
+public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  /// context_length: positions that a device has for one sequence. The sink is called from the methods.
+  Ledger(const PipelineOptions& options, int32_t context_length, EventSink sink);
+
+  /// Opens a request, or tells its reader that it is refused. The prompt has 1 … context_length - 1 ids; the request's id is
+  /// not open.
+  void admit(Prompt prompt, Time now);
+  /// Passes on a refusal that was made before.
+  void refuse(const Rejected& rejected);
+  /// The next choice that is to run, if there is room for one in the batch.
+  std::optional<Sequence> next();
+
+  // What the device's actors say. All of it is dropped and counted if it comes from an earlier owner.
+  void started(const SequenceId& id, Time now);
+  void progress(const Progress& progress);
+  void sampled(Sampled sampled, Time now);
+
+  /// Ends a request; returns the sequences that the device has to forget. An unknown request has none.
+  std::vector<SequenceId> cancel(const StreamId& request, Time now);
+  /// The device's actors died: what they had waits again, before all others, in the order of admission.
+  void take_back();
+  /// There is no device any more: ends all requests, and refuses new ones.
+  void lose_device(Time now);
+
+  PipelineStats stats() const;
+  int64_t stale() const { return stale_; }
+
+private:
+  struct Choice {
+    enum State { waiting, sent, running, finished } state = waiting;
+    uint32_t epoch = 0;
+    int32_t read = 0; // prompt tokens
+    std::vector<TokenId> emitted_ids;
+  };
+  struct Request {
+    Prompt prompt;
+    int32_t max_tokens = 0;
+    uint64_t number = 0; // in the order of admission
+    std::vector<Choice> choices;
+    Time admitted;
+    std::optional<Time> began, first_token;
+    int64_t length() const { return int64_t(prompt.token_ids.size()); }
+  };
+  struct Waiting {
+    StreamId request;
+    int32_t choice;
+  };
+
+  Choice* find(const SequenceId& id);
+  void refuse(const StreamId& request, Error error, std::string message);
+  void set_state(Request& request, Choice& choice, Choice::State state);
+  void emit(const SequenceId& id, SampledToken token);
+  /// Ends a choice, and with its last one the request: the reference is dead then.
+  void finish(Request& request, Choice& choice, Finished last, Time now);
+  void finish_all(const StreamId& id, FinishReason reason, std::string_view error, Time now);
+  void remember_cancelled(std::span<const SequenceId> sequences);
+  uint32_t first_epoch(const StreamId& id) const;
+
+  Admission admission_;
+  int32_t max_running_;
+  int32_t context_length_;
+  EventSink sink_;
+  std::unordered_map<StreamId, Request> requests_;
+  std::deque<Waiting> waiting_;
+  std::deque<std::pair<StreamId, uint32_t>> cancelled_; // the latest ones that a device knew, and their epochs
+  uint64_t next_number_ = 0;
+  int32_t in_device_ = 0; // choices that are sent or running
+  bool device_lost_ = false;
+  int64_t stale_ = 0;
+  PipelineStats totals_;
+};
+
+} // namespace millrace

@@ -1,0 +1,64 @@
+#pragma once
+
+// What the actors tell each other that no client ever sees. The first three may cross processes one day, so they are made like
+// the messages of messages/; the local ones hold pointers into this process.
+
+#include "messages/sequence.hpp"
+#include "model/block_manager.hpp"
+
+#include <memory>
+
+namespace millrace {
+
+/// prefill -> dispatch: a sequence has its blocks, and its prompt is in the next pass.
+struct SequenceStarted {
+  static constexpr std::string_view kType = "sequence_started";
+  SequenceId sequence;
+  MILLRACE_FIELDS(sequence)
+};
+
+/// dispatch -> prefill -> decode and sampler: nobody wants this sequence any more.
+struct CancelSequence {
+  static constexpr std::string_view kType = "cancel_sequence";
+  SequenceId sequence;
+  MILLRACE_FIELDS(sequence)
+};
+
+/// What one draw has decided for one sequence. Tokens and end travel together: dispatch learns of both or of neither.
+struct Sampled {
+  SequenceId sequence;
+  std::vector<SampledToken> tokens; // whose text is decided now
+  std::string reason;               // FinishReason; empty while the sequence goes on
+  std::string text;                 // at the end: characters held back until now
+  std::string error;                // Error, if reason is "error"
+  MILLRACE_FIELDS(sequence, tokens, reason, text, error)
+};
+
+/// sampler -> dispatch: the outcome of one pass.
+struct SampledBatch {
+  static constexpr std::string_view kType = "sampled_batch";
+  std::vector<Sampled> sequences;
+  MILLRACE_FIELDS(sequences)
+};
+
+/// prefill or decode -> sampler, local: the logits of one pass. The sender leaves the buffer alone until it has the answer.
+struct LocalLogits {
+  std::shared_ptr<const std::vector<float>> values; // [sequences, vocab_size] or longer, row-major
+  std::vector<SequenceId> sequences;                // of the rows
+};
+
+/// sampler -> prefill or decode, local: what follows in each row of LocalLogits.
+struct LocalNextIds {
+  static constexpr TokenId kEnded = -1;
+  std::vector<TokenId> ids; // kEnded: the sequence has ended
+};
+
+/// prefill -> decode, local: a sequence whose prompt is in the cache. Whoever holds it owns the blocks.
+struct LocalSequence {
+  SequenceId id;
+  std::shared_ptr<BlockTable> blocks; // cover all that it may ever generate
+  int32_t position = 0;               // of `token`, which is not in the cache yet
+  TokenId token = 0;
+};
+
+} // namespace millrace
