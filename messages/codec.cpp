@@ -10,14 +10,17 @@ namespace {
 
 /// The alternative of Choice whose kType the frame names.
 template <class Choice, size_t I = 0>
-std::variant<Choice, Failure> decode_one_of(std::string_view frame, std::string_view type, std::string_view expected) {
+std::variant<Choice, Failure> decode_one_of(std::string_view frame, std::string_view type,
+                                            std::string_view expected) {
   if constexpr (I == std::variant_size_v<Choice>) {
     return Failure{Error::malformed, "type", "must be " + std::string(expected)};
   } else {
     using M = std::variant_alternative_t<I, Choice>;
-    if (type != M::kType) return decode_one_of<Choice, I + 1>(frame, type, expected);
+    if (type != M::kType)
+      return decode_one_of<Choice, I + 1>(frame, type, expected);
     auto decoded = decode<M>(frame);
-    if (auto* failure = std::get_if<Failure>(&decoded)) return std::move(*failure);
+    if (auto* failure = std::get_if<Failure>(&decoded))
+      return std::move(*failure);
     return Choice(std::get<M>(std::move(decoded)));
   }
 }
@@ -26,8 +29,10 @@ template <class Choice>
 std::variant<Choice, Failure> decode_any(std::string_view frame, std::string_view expected) {
   Envelope envelope;
   const auto failure = read_msgpack(frame, slot_of(envelope));
-  if (envelope.type) return decode_one_of<Choice>(frame, *envelope.type, expected);
-  if (failure && failure->code == Error::malformed) return *failure;
+  if (envelope.type)
+    return decode_one_of<Choice>(frame, *envelope.type, expected);
+  if (failure && failure->code == Error::malformed)
+    return *failure;
   return Failure{Error::malformed, "type", failure ? "must be " + std::string(expected) : "is missing"};
 }
 
@@ -37,7 +42,8 @@ template <Message M> std::string encode(const M& message) {
   MsgpackWriter writer;
   writer.write_frame(message);
   std::string frame = writer.take();
-  if (frame.size() > kMaxFrameBytes) throw std::length_error("encode: " + std::string(M::kType) + " exceeds the frame limit");
+  if (frame.size() > kMaxFrameBytes)
+    throw std::length_error("encode: " + std::string(M::kType) + " exceeds the frame limit");
   return frame;
 }
 
@@ -47,7 +53,8 @@ std::string encode(const Event& event) {
 
 template <Message M> std::variant<M, Failure> decode(std::string_view frame) {
   M message;
-  if (auto failure = read_msgpack(frame, frame_slot_of(message))) return *std::move(failure);
+  if (auto failure = read_msgpack(frame, frame_slot_of(message)))
+    return *std::move(failure);
   return message;
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 
-// Messages as msgpack maps with named fields. Unknown keys are skipped, so old readers survive new fields; wrong types, keys
-// given twice, depth, sizes, invalid UTF-8 and trailing bytes are refused. Nothing is allocated beyond what the frame itself holds.
+// Messages as msgpack maps with named fields. Unknown keys are skipped, so old readers survive new fields;
+// wrong types, keys given twice, depth, sizes, invalid UTF-8 and trailing bytes are refused. Nothing is
+// allocated beyond what the frame itself holds.
 
 #include "messages/stream.hpp"
 #include "messages/utf8.hpp"
@@ -16,16 +17,16 @@ namespace millrace {
 inline constexpr size_t kMaxFrameBytes = 8u << 20;
 
 /// Everything that travels alone.
-using Messages = std::tuple<Generate, Cancel, Replay, Prompt, Sequence, SampledToken, Welcome, Started, Progress, Token,
-                            Finished, Done, Rejected, Heartbeat, Ack>;
+using Messages = std::tuple<Generate, Cancel, Replay, Prompt, Sequence, SampledToken, Welcome, Started,
+                            Progress, Token, Finished, Done, Rejected, Heartbeat, Ack>;
 
 /// {"type": kType, fields…} as msgpack. Works for every Message; for Event the held alternative.
 /// Throws std::length_error above kMaxFrameBytes. Text of the message must be UTF-8, or no reader takes it.
 template <Message M> std::string encode(const M& message);
 std::string encode(const Event& event);
 
-/// The message of exactly this type, or why not: malformed, or invalid_field with the path of the field, its limit and the kind
-/// of what was found. Never throws on any input.
+/// The message of exactly this type, or why not: malformed, or invalid_field with the path of the field, its
+/// limit and the kind of what was found. Never throws on any input.
 template <Message M> std::variant<M, Failure> decode(std::string_view frame);
 
 /// What a client may send.
@@ -33,7 +34,8 @@ using ClientMessage = std::variant<Generate, Cancel, Replay>;
 std::variant<ClientMessage, Failure> decode_client_message(std::string_view frame);
 std::variant<Event, Failure> decode_event(std::string_view frame);
 
-/// The frame's "type" and "request", as far as they can be read: to address the refusal of a frame that does not decode.
+/// The frame's "type" and "request", as far as they can be read: to address the refusal of a frame that does
+/// not decode.
 struct Envelope {
   std::optional<std::string> type;
   std::optional<StreamId> request;

@@ -9,17 +9,17 @@ namespace millrace {
 /// What a client may be told. Everything else is a bug or a broken world. The names are on the wire.
 enum class Error : uint8_t {
   none = 0,
-  malformed,          // the frame is not a message of the protocol
-  invalid_field,      // a field is missing, of the wrong type or out of its range
-  prompt_too_long,    // prompt and one token do not fit the context
-  busy,               // the queue is full; try again after Rejected::retry_after_ms
-  conflict,           // the stream id is in use
-  unknown_request,    // no such stream, or its log is gone
-  unsupported,        // the model or the build cannot do this
-  draining,           // the server is stopping
-  non_finite_logits,  // the model's output is not a number
-  device_lost,        // the device died and nobody could go on
-  internal,           // our bug
+  malformed,         // the frame is not a message of the protocol
+  invalid_field,     // a field is missing, of the wrong type or out of its range
+  prompt_too_long,   // prompt and one token do not fit the context
+  busy,              // the queue is full; try again after Rejected::retry_after_ms
+  conflict,          // the stream id is in use
+  unknown_request,   // no such stream, or its log is gone
+  unsupported,       // the model or the build cannot do this
+  draining,          // the server is stopping
+  non_finite_logits, // the model's output is not a number
+  device_lost,       // the device died and nobody could go on
+  internal,          // our bug
 };
 std::string_view to_string(Error);
 

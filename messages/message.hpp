@@ -31,10 +31,14 @@ namespace millrace {
 
 /// A struct with a field list.
 template <class T>
-concept Fields = requires(T& t) { t.visit_fields([](std::string_view, auto&) {}); };
+concept Fields = requires(T& t) {
+  t.visit_fields([](std::string_view, auto&) {});
+};
 
 /// A struct with a field list that travels alone: on the wire its map begins with {"type": kType}.
 template <class T>
-concept Message = Fields<T> && requires { std::string_view{T::kType}; };
+concept Message = Fields<T> && requires {
+  std::string_view{T::kType};
+};
 
 } // namespace millrace

@@ -16,8 +16,9 @@ std::string_view kind_of(const Scalar& value) {
   return kKinds[value.index()];
 }
 
-/// Called by msgpack-c's parser, which keeps no tree and allocates only 8 bytes a level; levels are limited here. Each
-/// callback returns false to stop. Counts of containers are never trusted: elements are taken as they come.
+/// Called by msgpack-c's parser, which keeps no tree and allocates only 8 bytes a level; levels are limited
+/// here. Each callback returns false to stop. Counts of containers are never trusted: elements are taken as
+/// they come.
 class SlotVisitor : public msgpack::null_visitor {
 public:
   explicit SlotVisitor(Slot root) : next_(root) {}
@@ -35,8 +36,10 @@ public:
   bool visit_float64(double value) { return scalar(value); }
   bool visit_str(const char* data, uint32_t size) {
     const std::string_view text(data, size);
-    if (is_valid_utf8(text)) return scalar(text);
-    if (at_key() || !next_.type) return fail_frame("a string of the frame is not UTF-8");
+    if (is_valid_utf8(text))
+      return scalar(text);
+    if (at_key() || !next_.type)
+      return fail_frame("a string of the frame is not UTF-8");
     return fail_value("a string that is not UTF-8");
   }
   bool visit_bin(const char* data, uint32_t size) { return scalar(BytesView{{data, size}}); }
@@ -70,7 +73,8 @@ public:
     if (level.slot.type && level.slot.type->missing) {
       const Missing missing = level.slot.type->missing(level.seen);
       level.step = {missing.field, {}};
-      if (!missing.field.empty()) return fail_field(missing.error, "is missing");
+      if (!missing.field.empty())
+        return fail_field(missing.error, "is missing");
     }
     return close();
   }
@@ -91,18 +95,24 @@ private:
   bool at_key() const { return depth_ > 0 && levels_[depth_ - 1].at_key; }
 
   bool scalar(const Scalar& value) {
-    if (at_key()) return key(levels_[depth_ - 1], value);
-    if (!next_.type) return true;
+    if (at_key())
+      return key(levels_[depth_ - 1], value);
+    if (!next_.type)
+      return true;
     const Slot optional = next_;
     const bool present = optional.type->engage && !std::holds_alternative<Nil>(value);
-    if (present) next_ = optional.type->engage(optional.object);
-    if (next_.type->assign && next_.type->assign(next_.object, value)) return true;
-    if (present) optional.type->assign(optional.object, Nil{}); // what did not fit leaves nothing behind
+    if (present)
+      next_ = optional.type->engage(optional.object);
+    if (next_.type->assign && next_.type->assign(next_.object, value))
+      return true;
+    if (present)
+      optional.type->assign(optional.object, Nil{}); // what did not fit leaves nothing behind
     return fail_value(kind_of(value));
   }
 
   bool key(Level& level, const Scalar& value) {
-    if (!level.slot.type) return true;
+    if (!level.slot.type)
+      return true;
     const Entry entry = level.slot.type->entry(level.slot.object, value, level.seen);
     level.step = entry.step;
     level.entry = entry.slot;
@@ -112,16 +122,20 @@ private:
     case Entry::repeated: return fail_field(Error::invalid_field, "is given twice");
     case Entry::bad_key: break;
     }
-    return fail_field(Error::invalid_field, level.slot.type->missing ? "a key must be a string" : "a key must be a token id");
+    return fail_field(Error::invalid_field,
+                      level.slot.type->missing ? "a key must be a string" : "a key must be a token id");
   }
 
-  template <class Member> bool open(Member SlotType::* operation, std::string_view kind) {
-    if (depth_ == kMaxDepth) return fail_frame("the frame is nested too deeply");
+  template <class Member> bool open(Member SlotType::*operation, std::string_view kind) {
+    if (depth_ == kMaxDepth)
+      return fail_frame("the frame is nested too deeply");
     Slot slot = next_;
     if (at_key() && levels_[depth_ - 1].slot.type)
       return fail_field(Error::invalid_field, "a key must not be a container");
-    if (slot.type && slot.type->engage) slot = slot.type->engage(slot.object);
-    if (slot.type && !(slot.type->*operation)) return fail_value(kind);
+    if (slot.type && slot.type->engage)
+      slot = slot.type->engage(slot.object);
+    if (slot.type && !(slot.type->*operation))
+      return fail_value(kind);
     levels_[depth_++] = {slot, {}, {}, 0, false};
     next_ = {};
     return true;
@@ -133,7 +147,8 @@ private:
   }
 
   bool fail_value(std::string_view kind) {
-    return fail_field(next_.type->error, "must be " + std::string(next_.type->expected) + ", is " + std::string(kind));
+    return fail_field(next_.type->error,
+                      "must be " + std::string(next_.type->expected) + ", is " + std::string(kind));
   }
   bool fail_field(Error error, std::string message) {
     failure_ = {error, path(), std::move(message)};
@@ -147,8 +162,10 @@ private:
   std::string path() const {
     std::string path;
     for (const Level& level : std::span(levels_).first(depth_)) {
-      if (!level.step.field.empty()) path.append(path.empty() ? "" : ".").append(level.step.field);
-      else if (level.step.index) path.append("[").append(std::to_string(*level.step.index)).append("]");
+      if (!level.step.field.empty())
+        path.append(path.empty() ? "" : ".").append(level.step.field);
+      else if (level.step.index)
+        path.append("[").append(std::to_string(*level.step.index)).append("]");
     }
     return path;
   }
@@ -163,12 +180,15 @@ private:
 
 std::optional<Failure> read_msgpack(std::string_view frame, Slot root) {
   if (frame.size() > kMaxFrameBytes)
-    return Failure{Error::malformed, "", "the frame is longer than " + std::to_string(kMaxFrameBytes) + " bytes"};
+    return Failure{Error::malformed, "",
+                   "the frame is longer than " + std::to_string(kMaxFrameBytes) + " bytes"};
   SlotVisitor visitor(root);
   size_t offset = 0;
   msgpack::parse(frame.data(), frame.size(), offset, visitor);
-  if (visitor.failure()) return visitor.failure();
-  if (offset != frame.size()) return Failure{Error::malformed, "", "the frame holds bytes after its message"};
+  if (visitor.failure())
+    return visitor.failure();
+  if (offset != frame.size())
+    return Failure{Error::malformed, "", "the frame holds bytes after its message"};
   return std::nullopt;
 }
 

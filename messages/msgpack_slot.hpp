@@ -1,7 +1,7 @@
 #pragma once
 
-// How a msgpack value reaches a C++ object of known type. A Slot is a pointer and a table of what may be done through it, so
-// that one visitor, compiled once, fills every message and no tree of values is ever built.
+// How a msgpack value reaches a C++ object of known type. A Slot is a pointer and a table of what may be done
+// through it, so that one visitor, compiled once, fills every message and no tree of values is ever built.
 
 #include "messages/error.hpp"
 #include "messages/ids.hpp"
@@ -20,10 +20,11 @@ namespace millrace {
 
 struct Nil {};
 struct Extension {};
-/// A value that is not a container. Non-negative integers are always uint64_t; string_view is UTF-8; Bytes is msgpack bin.
 struct BytesView {
   std::string_view data;
 };
+/// A value that is not a container. Non-negative integers are always uint64_t; string_view is UTF-8; BytesView is
+/// msgpack bin.
 using Scalar = std::variant<Nil, bool, uint64_t, int64_t, double, std::string_view, BytesView, Extension>;
 
 /// One step on the way to a value: into a field, or to an element of an array or a map.
@@ -59,17 +60,20 @@ struct SlotType {
   Slot (*append)(void* array) = nullptr;                                  // of the new element
   Entry (*entry)(void* map, const Scalar& key, uint64_t& seen) = nullptr; // seen: bit i for field i
   Missing (*missing)(uint64_t seen) = nullptr;
-  Slot (*engage)(void* optional) = nullptr;                               // of the value; nil goes to assign instead
-  Error error = Error::invalid_field;                                     // of a value that does not fit
+  Slot (*engage)(void* optional) = nullptr; // of the value; nil goes to assign instead
+  Error error = Error::invalid_field;       // of a value that does not fit
 };
 
 template <class T> struct SlotTypeOf;
-template <class T> Slot slot_of(T& object) { return {&object, &SlotTypeOf<T>::kType}; }
+template <class T> Slot slot_of(T& object) {
+  return {&object, &SlotTypeOf<T>::kType};
+}
 
 template <> struct SlotTypeOf<bool> {
   static bool assign(void* object, const Scalar& value) {
     const bool* flag = std::get_if<bool>(&value);
-    if (flag) *static_cast<bool*>(object) = *flag;
+    if (flag)
+      *static_cast<bool*>(object) = *flag;
     return flag;
   }
   static constexpr SlotType kType{.expected = "a boolean", .assign = assign};
@@ -88,7 +92,8 @@ template <std::integral T> struct SlotTypeOf<T> {
     return false;
   }
   static constexpr std::string_view expected() {
-    if (sizeof(T) == 8) return std::signed_integral<T> ? "an integer of 64 bits" : "an unsigned integer of 64 bits";
+    if (sizeof(T) == 8)
+      return std::signed_integral<T> ? "an integer of 64 bits" : "an unsigned integer of 64 bits";
     return std::signed_integral<T> ? "an integer of 32 bits" : "an unsigned integer of 32 bits";
   }
   static constexpr SlotType kType{.expected = expected(), .assign = assign};
@@ -97,11 +102,16 @@ template <std::integral T> struct SlotTypeOf<T> {
 template <std::floating_point T> struct SlotTypeOf<T> {
   static bool assign(void* object, const Scalar& value) {
     double number;
-    if (const auto* d = std::get_if<double>(&value)) number = *d;
-    else if (const auto* u = std::get_if<uint64_t>(&value)) number = static_cast<double>(*u);
-    else if (const auto* i = std::get_if<int64_t>(&value)) number = static_cast<double>(*i);
-    else return false;
-    if (!(std::fabs(number) <= std::numeric_limits<T>::max())) return false; // too large for T, infinite or NaN
+    if (const auto* d = std::get_if<double>(&value))
+      number = *d;
+    else if (const auto* u = std::get_if<uint64_t>(&value))
+      number = static_cast<double>(*u);
+    else if (const auto* i = std::get_if<int64_t>(&value))
+      number = static_cast<double>(*i);
+    else
+      return false;
+    if (!(std::fabs(number) <= std::numeric_limits<T>::max()))
+      return false; // too large for T, infinite or NaN
     *static_cast<T*>(object) = static_cast<T>(number);
     return true;
   }
@@ -111,7 +121,8 @@ template <std::floating_point T> struct SlotTypeOf<T> {
 template <> struct SlotTypeOf<std::string> {
   static bool assign(void* object, const Scalar& value) {
     const auto* text = std::get_if<std::string_view>(&value);
-    if (text) static_cast<std::string*>(object)->assign(*text);
+    if (text)
+      static_cast<std::string*>(object)->assign(*text);
     return text;
   }
   static constexpr SlotType kType{.expected = "a string", .assign = assign};
@@ -120,7 +131,8 @@ template <> struct SlotTypeOf<std::string> {
 template <> struct SlotTypeOf<Bytes> {
   static bool assign(void* object, const Scalar& value) {
     const auto* bytes = std::get_if<BytesView>(&value);
-    if (bytes) static_cast<Bytes*>(object)->data.assign(bytes->data);
+    if (bytes)
+      static_cast<Bytes*>(object)->data.assign(bytes->data);
     return bytes;
   }
   static constexpr SlotType kType{.expected = "bytes (bin)", .assign = assign};
@@ -130,7 +142,8 @@ template <> struct SlotTypeOf<StreamId> {
   static bool assign(void* object, const Scalar& value) {
     auto& id = *static_cast<StreamId*>(object);
     const auto* bytes = std::get_if<BytesView>(&value);
-    if (!bytes || bytes->data.size() != id.bytes.size()) return false;
+    if (!bytes || bytes->data.size() != id.bytes.size())
+      return false;
     std::memcpy(id.bytes.data(), bytes->data.data(), id.bytes.size());
     return true;
   }
@@ -139,12 +152,14 @@ template <> struct SlotTypeOf<StreamId> {
 
 template <class T> struct SlotTypeOf<std::optional<T>> {
   static bool assign(void* object, const Scalar& value) {
-    if (!std::holds_alternative<Nil>(value)) return false;
+    if (!std::holds_alternative<Nil>(value))
+      return false;
     static_cast<std::optional<T>*>(object)->reset();
     return true;
   }
   static Slot engage(void* object) { return slot_of(static_cast<std::optional<T>*>(object)->emplace()); }
-  static constexpr SlotType kType{.expected = SlotTypeOf<T>::kType.expected, .assign = assign, .engage = engage};
+  static constexpr SlotType kType{
+      .expected = SlotTypeOf<T>::kType.expected, .assign = assign, .engage = engage};
 };
 
 template <class T> struct SlotTypeOf<std::vector<T>> {
@@ -155,19 +170,23 @@ template <class T> struct SlotTypeOf<std::vector<T>> {
 template <class T> struct SlotTypeOf<std::map<TokenId, T>> {
   static Entry entry(void* object, const Scalar& key, uint64_t&) {
     TokenId id;
-    if (!SlotTypeOf<TokenId>::assign(&id, key)) return {Entry::bad_key, {}, {}};
+    if (!SlotTypeOf<TokenId>::assign(&id, key))
+      return {Entry::bad_key, {}, {}};
     const auto [place, inserted] = static_cast<std::map<TokenId, T>*>(object)->try_emplace(id);
     return {inserted ? Entry::known : Entry::repeated, slot_of(place->second), {{}, id}};
   }
   static constexpr SlotType kType{.expected = "a map from token ids", .entry = entry};
 };
 
-/// Bit i: field i must be given. A stream id has no sensible default, and so has no struct that needs one; all else has.
+/// Bit i: field i must be given. A stream id has no sensible default, and so has no struct that needs one;
+/// all else has.
 template <Fields T> uint64_t required_fields() {
   uint64_t required = 0, bit = 1;
   T{}.visit_fields([&]<class F>(std::string_view, F&) {
-    if constexpr (std::same_as<F, StreamId>) required |= bit;
-    if constexpr (Fields<F>) required |= required_fields<F>() ? bit : 0;
+    if constexpr (std::same_as<F, StreamId>)
+      required |= bit;
+    if constexpr (Fields<F>)
+      required |= required_fields<F>() ? bit : 0;
     bit <<= 1;
   });
   return required;
@@ -176,7 +195,8 @@ template <Fields T> uint64_t required_fields() {
 template <Fields T> struct SlotTypeOf<T> {
   static Entry entry(void* object, const Scalar& key, uint64_t& seen) {
     const auto* name = std::get_if<std::string_view>(&key);
-    if (!name) return {Entry::bad_key, {}, {}};
+    if (!name)
+      return {Entry::bad_key, {}, {}};
     Entry found;
     uint64_t bit = 1;
     static_cast<T*>(object)->visit_fields([&](std::string_view field, auto& value) {
@@ -194,7 +214,8 @@ template <Fields T> struct SlotTypeOf<T> {
     Missing first;
     if (absent)
       T{}.visit_fields([&](std::string_view field, auto&) {
-        if (absent & 1 && first.field.empty()) first.field = field;
+        if (absent & 1 && first.field.empty())
+          first.field = field;
         absent >>= 1;
       });
     return first;
@@ -216,7 +237,8 @@ template <Message M> struct FrameSlotType {
 
   static Entry entry(void* object, const Scalar& key, uint64_t& seen) {
     const auto* name = std::get_if<std::string_view>(&key);
-    if (!name || *name != kTypeKey) return SlotTypeOf<M>::entry(object, key, seen);
+    if (!name || *name != kTypeKey)
+      return SlotTypeOf<M>::entry(object, key, seen);
     const bool repeated = seen & kTypeBit;
     seen |= kTypeBit;
     return {repeated ? Entry::repeated : Entry::known, {nullptr, &kTypeName}, {kTypeKey, {}}};
@@ -227,6 +249,8 @@ template <Message M> struct FrameSlotType {
   static constexpr SlotType kType{
       .expected = "a map", .entry = entry, .missing = missing, .error = Error::malformed};
 };
-template <Message M> Slot frame_slot_of(M& message) { return {&message, &FrameSlotType<M>::kType}; }
+template <Message M> Slot frame_slot_of(M& message) {
+  return {&message, &FrameSlotType<M>::kType};
+}
 
 } // namespace millrace

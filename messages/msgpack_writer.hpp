@@ -43,14 +43,19 @@ private:
     packer_.pack_str_body(text.data(), static_cast<uint32_t>(text.size()));
   }
   void write(const Bytes& bytes) { write_bin(bytes.data.data(), bytes.data.size()); }
-  void write(const StreamId& id) { write_bin(reinterpret_cast<const char*>(id.bytes.data()), id.bytes.size()); }
+  void write(const StreamId& id) {
+    write_bin(reinterpret_cast<const char*>(id.bytes.data()), id.bytes.size());
+  }
   template <class T> void write(const std::optional<T>& value) {
-    if (value) write(*value);
-    else packer_.pack_nil();
+    if (value)
+      write(*value);
+    else
+      packer_.pack_nil();
   }
   template <class T> void write(const std::vector<T>& values) {
     packer_.pack_array(static_cast<uint32_t>(values.size()));
-    for (const T& value : values) write(value);
+    for (const T& value : values)
+      write(value);
   }
   template <class T> void write(const std::map<TokenId, T>& entries) {
     packer_.pack_map(static_cast<uint32_t>(entries.size()));
@@ -81,7 +86,8 @@ private:
   }
   void write_bits(char header, std::unsigned_integral auto bits) {
     frame_.bytes += header;
-    for (int shift = 8 * sizeof bits - 8; shift >= 0; shift -= 8) frame_.bytes += static_cast<char>(bits >> shift);
+    for (int shift = 8 * sizeof bits - 8; shift >= 0; shift -= 8)
+      frame_.bytes += static_cast<char>(bits >> shift);
   }
 
   Frame frame_;

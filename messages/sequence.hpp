@@ -20,8 +20,8 @@ struct SequenceId {
 /// tokenizer -> dispatch: a request whose prompt is token ids.
 struct Prompt {
   static constexpr std::string_view kType = "prompt";
-  Generate generate;               // as admitted; seed present, prompt text dropped
-  std::vector<TokenId> token_ids;  // with BOS where the model wants one
+  Generate generate;              // as admitted; seed present, prompt text dropped
+  std::vector<TokenId> token_ids; // with BOS where the model wants one
   MILLRACE_FIELDS(generate, token_ids)
 };
 
@@ -43,8 +43,8 @@ struct Sequence {
 /// One entry of a distribution.
 struct TokenLogprob {
   TokenId id = 0;
-  Bytes bytes;          // of the token
-  float logprob = 0;    // natural logarithm, of the model's own distribution; never below -9999
+  Bytes bytes;       // of the token
+  float logprob = 0; // natural logarithm, of the model's own distribution; never below -9999
   MILLRACE_FIELDS(id, bytes, logprob)
 };
 
@@ -62,10 +62,10 @@ std::string_view to_string(FinishReason);
 struct SampledToken {
   static constexpr std::string_view kType = "sampled_token";
   SequenceId sequence;
-  int64_t index = 0;        // 0 for the first generated token of the choice
+  int64_t index = 0; // 0 for the first generated token of the choice
   TokenId id = 0;
-  Bytes bytes;              // the token's own bytes, cut where a stop string begins
-  std::string text;         // the characters that became complete with this token
+  Bytes bytes;      // the token's own bytes, cut where a stop string begins
+  std::string text; // the characters that became complete with this token
   float logprob = 0;
   std::vector<TokenLogprob> top;
   MILLRACE_FIELDS(sequence, index, id, bytes, text, logprob, top)

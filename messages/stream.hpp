@@ -16,8 +16,8 @@ struct Welcome {
   static constexpr std::string_view kType = "welcome";
   StreamId request;
   uint32_t version = kProtocolVersion;
-  bool live = false;                 // a stream with this id exists
-  std::vector<int64_t> next_seq;     // of each choice: what comes next live; earlier ones by Replay
+  bool live = false;             // a stream with this id exists
+  std::vector<int64_t> next_seq; // of each choice: what comes next live; earlier ones by Replay
   MILLRACE_FIELDS(request, version, live, next_seq)
 };
 
@@ -28,7 +28,7 @@ struct Started {
   int32_t choice = 0;
   uint32_t epoch = 0;
   int32_t prompt_tokens = 0;
-  int32_t cached_tokens = 0;         // of the prompt, taken from the prefix cache
+  int32_t cached_tokens = 0; // of the prompt, taken from the prefix cache
   uint64_t seed = 0;
   MILLRACE_FIELDS(request, choice, epoch, prompt_tokens, cached_tokens, seed)
 };
@@ -39,7 +39,7 @@ struct Progress {
   StreamId request;
   int32_t choice = 0;
   uint32_t epoch = 0;
-  int32_t processed = 0;             // prompt tokens so far
+  int32_t processed = 0; // prompt tokens so far
   int32_t total = 0;
   MILLRACE_FIELDS(request, choice, epoch, processed, total)
 };
@@ -52,8 +52,8 @@ struct Token {
   uint32_t epoch = 0;
   int64_t seq = 0;
   TokenId id = 0;
-  Bytes bytes;                       // its own, cut where a stop string begins
-  std::string text;                  // whole characters only
+  Bytes bytes;      // its own, cut where a stop string begins
+  std::string text; // whole characters only
   float logprob = 0;
   std::vector<TokenLogprob> top;
   MILLRACE_FIELDS(request, choice, epoch, seq, id, bytes, text, logprob, top)
@@ -65,10 +65,10 @@ struct Finished {
   StreamId request;
   int32_t choice = 0;
   uint32_t epoch = 0;
-  int64_t seq = 0;                   // equals the number of its tokens
-  std::string reason;                // FinishReason
-  std::string text;                  // characters held back until now; invalid bytes as U+FFFD
-  std::string error;                 // Error, if reason is "error"
+  int64_t seq = 0;    // equals the number of its tokens
+  std::string reason; // FinishReason
+  std::string text;   // characters held back until now; invalid bytes as U+FFFD
+  std::string error;  // Error, if reason is "error"
   MILLRACE_FIELDS(request, choice, epoch, seq, reason, text, error)
 };
 
@@ -77,10 +77,10 @@ struct Done {
   static constexpr std::string_view kType = "done";
   StreamId request;
   int32_t prompt_tokens = 0;
-  int32_t generated_tokens = 0;      // over all choices
-  double queue_ms = 0;               // from admission to the first prefill pass
-  double prefill_ms = 0;             // from there to the first token
-  double decode_ms = 0;              // from there to the end
+  int32_t generated_tokens = 0; // over all choices
+  double queue_ms = 0;          // from admission to the first prefill pass
+  double prefill_ms = 0;        // from there to the first token
+  double decode_ms = 0;         // from there to the end
   MILLRACE_FIELDS(request, prompt_tokens, generated_tokens, queue_ms, prefill_ms, decode_ms)
 };
 
@@ -88,10 +88,10 @@ struct Done {
 struct Rejected {
   static constexpr std::string_view kType = "rejected";
   StreamId request;
-  std::string error;                 // Error
+  std::string error; // Error
   std::string field;
   std::string message;
-  int32_t retry_after_ms = 0;        // with "busy"
+  int32_t retry_after_ms = 0; // with "busy"
   MILLRACE_FIELDS(request, error, field, message, retry_after_ms)
 };
 
@@ -99,7 +99,7 @@ struct Rejected {
 struct Heartbeat {
   static constexpr std::string_view kType = "heartbeat";
   StreamId request;
-  std::vector<int64_t> next_seq;     // of each choice; a larger one than you wait for is a gap
+  std::vector<int64_t> next_seq; // of each choice; a larger one than you wait for is a gap
   MILLRACE_FIELDS(request, next_seq)
 };
 
@@ -108,8 +108,8 @@ struct Heartbeat {
 struct Ack {
   static constexpr std::string_view kType = "ack";
   StreamId request;
-  std::string of;                    // type of the acknowledged message
-  int64_t from_seq = 0;              // Replay: the first and the next seq of what was sent
+  std::string of;       // type of the acknowledged message
+  int64_t from_seq = 0; // Replay: the first and the next seq of what was sent
   int64_t next_seq = 0;
   MILLRACE_FIELDS(request, of, from_seq, next_seq)
 };

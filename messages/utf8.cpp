@@ -12,19 +12,26 @@ bool is_valid_utf8(std::string_view text) {
   while (p != end) {
     // Most text is ASCII: eight bytes at a time.
     uint64_t word;
-    while (end - p >= 8 && (std::memcpy(&word, p, 8), (word & 0x8080808080808080u) == 0)) p += 8;
-    if (p == end) break;
+    while (end - p >= 8 && (std::memcpy(&word, p, 8), (word & 0x8080808080808080u) == 0))
+      p += 8;
+    if (p == end)
+      break;
 
     const unsigned char lead = *p++;
-    if (lead < 0x80) continue;
-    if (lead < 0xC2 || lead > 0xF4) return false;
-    // Only the second byte has a range of its own; it keeps out overlong forms, surrogates and what is above U+10FFFF.
+    if (lead < 0x80)
+      continue;
+    if (lead < 0xC2 || lead > 0xF4)
+      return false;
+    // Only the second byte has a range of its own; it keeps out overlong forms, surrogates and what is above
+    // U+10FFFF.
     const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
     const unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
     const ptrdiff_t continuation = lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
-    if (end - p < continuation || p[0] < low || p[0] > high) return false;
+    if (end - p < continuation || p[0] < low || p[0] > high)
+      return false;
     for (ptrdiff_t i = 1; i < continuation; ++i)
-      if ((p[i] & 0xC0) != 0x80) return false;
+      if ((p[i] & 0xC0) != 0x80)
+        return false;
     p += continuation;
   }
   return true;

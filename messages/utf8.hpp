@@ -4,8 +4,8 @@
 
 namespace millrace {
 
-/// Whether text is well-formed UTF-8 (The Unicode Standard, table 3-7): no overlong forms, no surrogates, nothing above
-/// U+10FFFF. NUL and noncharacters are well-formed.
+/// Whether text is well-formed UTF-8 (The Unicode Standard, table 3-7): no overlong forms, no surrogates,
+/// nothing above U+10FFFF. NUL and noncharacters are well-formed.
 bool is_valid_utf8(std::string_view text);
 
 } // namespace millrace

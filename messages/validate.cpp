@@ -19,17 +19,20 @@ std::string element(std::string_view field, int64_t index) {
 
 /// A NaN is in no range.
 Verdict check_range(std::string_view field, float value, int low, int high) {
-  if (value >= static_cast<float>(low) && value <= static_cast<float>(high)) return std::nullopt;
+  if (value >= static_cast<float>(low) && value <= static_cast<float>(high))
+    return std::nullopt;
   return refuse(std::string(field), "must be from " + std::to_string(low) + " to " + std::to_string(high));
 }
 
 Verdict check_range(std::string_view field, int32_t value, int32_t low, int32_t high) {
-  if (value >= low && value <= high) return std::nullopt;
+  if (value >= low && value <= high)
+    return std::nullopt;
   return refuse(std::string(field), "must be from " + std::to_string(low) + " to " + std::to_string(high));
 }
 
 Verdict check_size(std::string_view field, size_t size, size_t limit, std::string_view unit) {
-  if (size <= limit) return std::nullopt;
+  if (size <= limit)
+    return std::nullopt;
   return refuse(std::string(field), "has " + std::to_string(size) + " " + std::string(unit) + ", at most " +
                                         std::to_string(limit) + " are allowed");
 }
@@ -46,68 +49,93 @@ Verdict check_prompt(const Generate& request, const Limits& limits) {
   if (request.prompt.has_value() == request.prompt_ids.has_value())
     return refuse("prompt", "exactly one of prompt and prompt_ids must be given");
   if (request.prompt) {
-    if (auto bad = check_size("prompt", request.prompt->size(), limits.max_prompt_bytes, "bytes")) return bad;
-    if (!is_valid_utf8(*request.prompt)) return refuse("prompt", "must be UTF-8");
+    if (auto bad = check_size("prompt", request.prompt->size(), limits.max_prompt_bytes, "bytes"))
+      return bad;
+    if (!is_valid_utf8(*request.prompt))
+      return refuse("prompt", "must be UTF-8");
     return std::nullopt;
   }
   const size_t length = request.prompt_ids->size();
   if (length >= static_cast<size_t>(limits.context_length))
     return Failure{Error::prompt_too_long, "prompt_ids",
-                   "the prompt has " + std::to_string(length) + " tokens; with one generated token it must fit the context of " +
+                   "the prompt has " + std::to_string(length) +
+                       " tokens; with one generated token it must fit the context of " +
                        std::to_string(limits.context_length)};
   return check_ids("prompt_ids", *request.prompt_ids, limits.vocab_size);
 }
 
 Verdict check_logit_bias(const std::map<TokenId, float>& bias, const Limits& limits) {
   static constexpr std::string_view kField = "sampling.logit_bias";
-  if (auto bad = check_size(kField, bias.size(), limits.max_logit_bias, "entries")) return bad;
+  if (auto bad = check_size(kField, bias.size(), limits.max_logit_bias, "entries"))
+    return bad;
   for (const auto& [id, value] : bias) {
     if (id < 0 || id >= limits.vocab_size)
-      return refuse(element(kField, id), "the key must be a token id from 0 to " + std::to_string(limits.vocab_size - 1));
-    if (auto bad = check_range(element(kField, id), value, -100, 100)) return bad;
+      return refuse(element(kField, id),
+                    "the key must be a token id from 0 to " + std::to_string(limits.vocab_size - 1));
+    if (auto bad = check_range(element(kField, id), value, -100, 100))
+      return bad;
   }
   return std::nullopt;
 }
 
 Verdict check_sampling(const SamplingParams& sampling, const Limits& limits) {
-  if (auto bad = check_range("sampling.temperature", sampling.temperature, 0, 100)) return bad;
-  if (auto bad = check_range("sampling.top_k", sampling.top_k, 0, std::numeric_limits<int32_t>::max())) return bad;
-  if (!(sampling.top_p > 0 && sampling.top_p <= 1)) return refuse("sampling.top_p", "must be above 0 and at most 1");
-  if (auto bad = check_range("sampling.min_p", sampling.min_p, 0, 1)) return bad;
+  if (auto bad = check_range("sampling.temperature", sampling.temperature, 0, 100))
+    return bad;
+  if (auto bad = check_range("sampling.top_k", sampling.top_k, 0, std::numeric_limits<int32_t>::max()))
+    return bad;
+  if (!(sampling.top_p > 0 && sampling.top_p <= 1))
+    return refuse("sampling.top_p", "must be above 0 and at most 1");
+  if (auto bad = check_range("sampling.min_p", sampling.min_p, 0, 1))
+    return bad;
   if (!(sampling.repetition_penalty > 0 && sampling.repetition_penalty <= std::numeric_limits<float>::max()))
     return refuse("sampling.repetition_penalty", "must be above 0 and finite");
-  if (auto bad = check_range("sampling.frequency_penalty", sampling.frequency_penalty, -100, 100)) return bad;
-  if (auto bad = check_range("sampling.presence_penalty", sampling.presence_penalty, -100, 100)) return bad;
+  if (auto bad = check_range("sampling.frequency_penalty", sampling.frequency_penalty, -100, 100))
+    return bad;
+  if (auto bad = check_range("sampling.presence_penalty", sampling.presence_penalty, -100, 100))
+    return bad;
   return check_logit_bias(sampling.logit_bias, limits);
 }
 
 Verdict check_stop(const Generate& request, const Limits& limits) {
-  if (auto bad = check_size("stop", request.stop.size(), limits.max_stop, "strings")) return bad;
+  if (auto bad = check_size("stop", request.stop.size(), limits.max_stop, "strings"))
+    return bad;
   for (size_t i = 0; i < request.stop.size(); ++i) {
     const std::string field = element("stop", static_cast<int64_t>(i));
-    if (request.stop[i].empty()) return refuse(field, "must not be empty");
-    if (auto bad = check_size(field, request.stop[i].size(), limits.max_stop_bytes, "bytes")) return bad;
-    if (!is_valid_utf8(request.stop[i])) return refuse(field, "must be UTF-8");
+    if (request.stop[i].empty())
+      return refuse(field, "must not be empty");
+    if (auto bad = check_size(field, request.stop[i].size(), limits.max_stop_bytes, "bytes"))
+      return bad;
+    if (!is_valid_utf8(request.stop[i]))
+      return refuse(field, "must be UTF-8");
   }
-  if (auto bad = check_size("stop_ids", request.stop_ids.size(), limits.max_stop, "ids")) return bad;
+  if (auto bad = check_size("stop_ids", request.stop_ids.size(), limits.max_stop, "ids"))
+    return bad;
   return check_ids("stop_ids", request.stop_ids, limits.vocab_size);
 }
 
 Verdict check_max_tokens(const Generate& request, const Limits& limits) {
-  if (!request.max_tokens) return std::nullopt;
-  if (*request.max_tokens == 0) return refuse("max_tokens", "must be at least 1: a request without tokens is reserved for scoring");
+  if (!request.max_tokens)
+    return std::nullopt;
+  if (*request.max_tokens == 0)
+    return refuse("max_tokens", "must be at least 1: a request without tokens is reserved for scoring");
   return check_range("max_tokens", *request.max_tokens, 1, limits.max_tokens);
 }
 
 } // namespace
 
 std::optional<Failure> validate(const Generate& request, const Limits& limits) {
-  if (auto bad = check_prompt(request, limits)) return bad;
-  if (auto bad = check_range("n", request.n, 1, limits.max_choices)) return bad;
-  if (auto bad = check_max_tokens(request, limits)) return bad;
-  if (auto bad = check_sampling(request.sampling, limits)) return bad;
-  if (auto bad = check_stop(request, limits)) return bad;
-  if (request.logprobs) return check_range("logprobs", *request.logprobs, 0, limits.max_logprobs);
+  if (auto bad = check_prompt(request, limits))
+    return bad;
+  if (auto bad = check_range("n", request.n, 1, limits.max_choices))
+    return bad;
+  if (auto bad = check_max_tokens(request, limits))
+    return bad;
+  if (auto bad = check_sampling(request.sampling, limits))
+    return bad;
+  if (auto bad = check_stop(request, limits))
+    return bad;
+  if (request.logprobs)
+    return check_range("logprobs", *request.logprobs, 0, limits.max_logprobs);
   return std::nullopt;
 }
 

@@ -18,13 +18,13 @@ struct Candidate {
   float probability;
 };
 
-/// The tokens from the most likely down (equal ones by id), of which the cuts keep a prefix. The vocabulary is never sorted as
-/// a whole: one pass counts tokens and mass by distance from the largest logit, in buckets; a cut or a draw then sorts only
-/// the bucket that it ends in.
+/// The tokens from the most likely down (equal ones by id), of which the cuts keep a prefix. The vocabulary
+/// is never sorted as a whole: one pass counts tokens and mass by distance from the largest logit, in
+/// buckets; a cut or a draw then sorts only the bucket that it ends in.
 class Ranking {
 public:
-  /// Weights are exp((logit - max) / temperature); those that vanish in a double are cut at once. The logits (any may be -inf,
-  /// none NaN or +inf) must outlive the use of the ranking. temperature > 0.
+  /// Weights are exp((logit - max) / temperature); those that vanish in a double are cut at once. The logits
+  /// (any may be -inf, none NaN or +inf) must outlive the use of the ranking. temperature > 0.
   void rank(std::span<const float> logits, float max, float temperature);
 
   /// Keeps the k most likely, and what is as likely as the last of them.
@@ -48,7 +48,8 @@ private:
     uint32_t count = 0;
     double mass = 0;
   };
-  // Distances from 2^-8 to 2^9 in 64 steps an octave, by the upper bits of the float; the first and the last bucket take the rest.
+  // Distances from 2^-8 to 2^9 in 64 steps an octave, by the upper bits of the float; the first and the last
+  // bucket take the rest.
   static constexpr int kMantissaShift = 17;
   static constexpr int32_t kFirstKey = (127 - 8) << 6, kBuckets = 17 * 64;
 
@@ -56,7 +57,9 @@ private:
     const int32_t key = (std::bit_cast<int32_t>(distance) >> kMantissaShift) - kFirstKey;
     return key < 0 ? 0 : key < kBuckets ? key : kBuckets - 1;
   }
-  double weight_of(float logit) const { return exp_nonpositive((static_cast<double>(logit) - max_) * inverse_temperature_); }
+  double weight_of(float logit) const {
+    return exp_nonpositive((static_cast<double>(logit) - max_) * inverse_temperature_);
+  }
   std::span<const Entry> sorted(int32_t bucket);
   /// The entries of the bucket that are kept.
   std::span<const Entry> kept_of(int32_t bucket);

@@ -9,13 +9,15 @@
 namespace millrace {
 namespace {
 
-// Floats as integers of the same order. Unlike a maximum of floats, one of integers may be taken in any order, so the loop
-// vectorises; NaNs lie beyond both infinities.
+// Floats as integers of the same order. Unlike a maximum of floats, one of integers may be taken in any
+// order, so the loop vectorises; NaNs lie beyond both infinities.
 int32_t ordered(float value) {
   const auto bits = std::bit_cast<int32_t>(value);
   return bits ^ ((bits >> 31) & 0x7FFFFFFF);
 }
-float unordered(int32_t key) { return std::bit_cast<float>(key ^ ((key >> 31) & 0x7FFFFFFF)); }
+float unordered(int32_t key) {
+  return std::bit_cast<float>(key ^ ((key >> 31) & 0x7FFFFFFF));
+}
 
 } // namespace
 
@@ -27,7 +29,8 @@ Extent extent(std::span<const float> logits) {
     highest = std::max(highest, key);
     lowest = std::min(lowest, key);
   }
-  const bool finite = highest < ordered(kInfinity) && highest > ordered(-kInfinity) && lowest >= ordered(-kInfinity);
+  const bool finite =
+      highest < ordered(kInfinity) && highest > ordered(-kInfinity) && lowest >= ordered(-kInfinity);
   return finite ? Extent{unordered(highest), true} : Extent{};
 }
 
@@ -36,10 +39,13 @@ size_t index_of(std::span<const float> logits, float value) {
   size_t i = 0;
   for (; i + kBlock <= logits.size(); i += kBlock) {
     int found = 0;
-    for (size_t j = 0; j < kBlock; ++j) found |= logits[i + j] == value;
-    if (found) break;
+    for (size_t j = 0; j < kBlock; ++j)
+      found |= logits[i + j] == value;
+    if (found)
+      break;
   }
-  while (logits[i] != value) ++i;
+  while (logits[i] != value)
+    ++i;
   return i;
 }
 
@@ -52,12 +58,15 @@ double log_sum_exp(std::span<const float> logits) {
   std::array<double, kBlock> powers;
   for (size_t begin = 0; begin < logits.size(); begin += kBlock) {
     const size_t size = std::min(kBlock, logits.size() - begin);
-    for (size_t i = 0; i < size; ++i) powers[i] = exp_nonpositive(logits[begin + i] - max);
+    for (size_t i = 0; i < size; ++i)
+      powers[i] = exp_nonpositive(logits[begin + i] - max);
     std::fill(powers.begin() + size, powers.end(), 0.0);
     for (size_t i = 0; i < kBlock; i += kLanes)
-      for (size_t lane = 0; lane < kLanes; ++lane) sums[lane] += powers[i + lane];
+      for (size_t lane = 0; lane < kLanes; ++lane)
+        sums[lane] += powers[i + lane];
   }
-  const double sum = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+  const double sum =
+      ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
   return max + std::log(sum);
 }
 

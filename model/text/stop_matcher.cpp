@@ -7,30 +7,37 @@ namespace millrace {
 
 StopMatcher::Pattern::Pattern(std::string stop) : text(std::move(stop)), border(text.size() + 1) {
   for (size_t length = 1, candidate = 0; length < text.size(); ++length) {
-    while (candidate > 0 && text[length] != text[candidate]) candidate = border[candidate];
-    if (text[length] == text[candidate]) ++candidate;
+    while (candidate > 0 && text[length] != text[candidate])
+      candidate = border[candidate];
+    if (text[length] == text[candidate])
+      ++candidate;
     border[length + 1] = candidate;
   }
 }
 
 bool StopMatcher::Pattern::advance(char byte) {
-  while (matched > 0 && text[matched] != byte) matched = border[matched];
-  if (text[matched] == byte) ++matched;
-  if (matched < text.size()) return false;
+  while (matched > 0 && text[matched] != byte)
+    matched = border[matched];
+  if (text[matched] == byte)
+    ++matched;
+  if (matched < text.size())
+    return false;
   matched = border[matched];
   return true;
 }
 
 StopMatcher::StopMatcher(std::vector<std::string> stop) {
   for (std::string& text : stop)
-    if (!text.empty()) patterns_.emplace_back(std::move(text));
+    if (!text.empty())
+      patterns_.emplace_back(std::move(text));
 }
 
 StopMatcher::Result StopMatcher::push(std::string_view bytes) {
   assert(!stopped_);
   held_.push_back({next_index_++, size_, std::string(bytes)});
   scan(bytes);
-  if (stopped_) return {release_until(*match_, true), true};
+  if (stopped_)
+    return {release_until(*match_, true), true};
   return {release_until(first_open_match(), false), false};
 }
 
@@ -46,7 +53,8 @@ void StopMatcher::scan(std::string_view bytes) {
   for (const char byte : bytes) {
     ++size_;
     for (Pattern& pattern : patterns_)
-      if (pattern.advance(byte)) match_ = std::min(match_.value_or(size_), size_ - pattern.text.size());
+      if (pattern.advance(byte))
+        match_ = std::min(match_.value_or(size_), size_ - pattern.text.size());
     if (match_ && first_open_match() >= *match_) {
       stopped_ = true;
       return;
@@ -54,10 +62,12 @@ void StopMatcher::scan(std::string_view bytes) {
   }
 }
 
-/// Where the first match begins that is complete or may still become so; the end of the bytes if there is none.
+/// Where the first match begins that is complete or may still become so; the end of the bytes if there is
+/// none.
 size_t StopMatcher::first_open_match() const {
   size_t first = match_.value_or(size_);
-  for (const Pattern& pattern : patterns_) first = std::min(first, size_ - pattern.matched);
+  for (const Pattern& pattern : patterns_)
+    first = std::min(first, size_ - pattern.matched);
   return first;
 }
 
@@ -72,7 +82,8 @@ std::vector<ReleasedToken> StopMatcher::release_until(size_t offset, bool cut) {
     release(held_.front());
     held_.pop_front();
   }
-  if (!cut) return released;
+  if (!cut)
+    return released;
   if (!held_.empty() && held_.front().begin < offset) {
     held_.front().bytes.resize(offset - held_.front().begin);
     release(held_.front());

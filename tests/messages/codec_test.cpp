@@ -11,26 +11,47 @@
 namespace millrace {
 namespace {
 
-StreamId some_id() { return *stream_id_from_hex("000102030405060708090a0b0c0d0e0f"); }
+StreamId some_id() {
+  return *stream_id_from_hex("000102030405060708090a0b0c0d0e0f");
+}
 
 // A value of each type that no default has, so that a field which does not travel shows.
 template <class T> void fill(std::optional<T>& value);
 template <class T> void fill(std::vector<T>& values);
 void fill(std::map<TokenId, float>& entries);
 void fill(Fields auto& message);
-void fill(bool& value) { value = !value; }
-template <std::integral T> void fill(T& value) { value = std::numeric_limits<T>::max() - 1; }
-void fill(float& value) { value = 0.1f; }
-void fill(double& value) { value = 0.1; }
-void fill(std::string& value) { value = "gr\xC3\xBC\xC3\x9F" + std::string(1, '\0') + "e"; }
-void fill(Bytes& value) { value.data = "\xFF\xFE\x00 raw"; }
-void fill(StreamId& value) { value = some_id(); }
-template <class T> void fill(std::optional<T>& value) { fill(value.emplace()); }
+void fill(bool& value) {
+  value = !value;
+}
+template <std::integral T> void fill(T& value) {
+  value = std::numeric_limits<T>::max() - 1;
+}
+void fill(float& value) {
+  value = 0.1f;
+}
+void fill(double& value) {
+  value = 0.1;
+}
+void fill(std::string& value) {
+  value = "gr\xC3\xBC\xC3\x9F" + std::string(1, '\0') + "e";
+}
+void fill(Bytes& value) {
+  value.data = "\xFF\xFE\x00 raw";
+}
+void fill(StreamId& value) {
+  value = some_id();
+}
+template <class T> void fill(std::optional<T>& value) {
+  fill(value.emplace());
+}
 template <class T> void fill(std::vector<T>& values) {
   values.resize(3);
-  for (T& value : values) fill(value);
+  for (T& value : values)
+    fill(value);
 }
-void fill(std::map<TokenId, float>& entries) { entries = {{0, -1.5f}, {151935, 100.0f}, {7, 1e-30f}}; }
+void fill(std::map<TokenId, float>& entries) {
+  entries = {{0, -1.5f}, {151935, 100.0f}, {7, 1e-30f}};
+}
 void fill(Fields auto& message) {
   message.visit_fields([](std::string_view, auto& value) { fill(value); });
 }
@@ -87,9 +108,7 @@ template <class Write> std::string sampling_with(std::string_view field, Write w
 
 template <class M> class EveryMessage : public testing::Test {};
 template <class T> struct AsTypes;
-template <class... M> struct AsTypes<std::tuple<M...>> {
-  using type = testing::Types<M...>;
-};
+template <class... M> struct AsTypes<std::tuple<M...>> { using type = testing::Types<M...>; };
 TYPED_TEST_SUITE(EveryMessage, AsTypes<Messages>::type);
 
 TYPED_TEST(EveryMessage, SurvivesTheWireWithEveryFieldSet) {
@@ -140,7 +159,8 @@ TYPED_TEST(EveryMessage, NeverCrashesOnAChangedByte) {
       std::string changed = frame;
       changed[i] = static_cast<char>(value);
       const auto result = decode<TypeParam>(changed);
-      if (const auto* read = std::get_if<TypeParam>(&result)) encode(*read);
+      if (const auto* read = std::get_if<TypeParam>(&result))
+        encode(*read);
     }
 }
 
@@ -163,16 +183,19 @@ TYPED_TEST(EveryMessage, RefusesAnotherType) {
 }
 
 TEST(Codec, KeepsEveryBitOfFloats) {
-  const std::vector<float> floats = {-0.0f, 0.0f, 1.0f, -2.0f, 0.1f, -9999.0f, 1e-45f, 3.4028235e38f, 16777217.0f};
+  const std::vector<float> floats = {-0.0f,    0.0f,   1.0f,          -2.0f,      0.1f,
+                                     -9999.0f, 1e-45f, 3.4028235e38f, 16777217.0f};
   for (const float value : floats) {
     Token token;
     token.logprob = value;
-    EXPECT_EQ(std::bit_cast<uint32_t>(decoded<Token>(encode(token)).logprob), std::bit_cast<uint32_t>(value)) << value;
+    EXPECT_EQ(std::bit_cast<uint32_t>(decoded<Token>(encode(token)).logprob), std::bit_cast<uint32_t>(value))
+        << value;
   }
   for (const double value : {-0.0, 0.1, 1.0, 5e-324, 1.7976931348623157e308, 1234.5678901234567}) {
     Done done;
     done.queue_ms = value;
-    EXPECT_EQ(std::bit_cast<uint64_t>(decoded<Done>(encode(done)).queue_ms), std::bit_cast<uint64_t>(value)) << value;
+    EXPECT_EQ(std::bit_cast<uint64_t>(decoded<Done>(encode(done)).queue_ms), std::bit_cast<uint64_t>(value))
+        << value;
   }
 }
 
@@ -209,7 +232,9 @@ TEST(Codec, TakesNilAndAbsenceAsNoValue) {
 }
 
 TEST(Codec, TakesIntegersAndBothWidthsForFloats) {
-  const auto temperature = [](auto write) { return decoded<Generate>(sampling_with("temperature", write)).sampling.temperature; };
+  const auto temperature = [](auto write) {
+    return decoded<Generate>(sampling_with("temperature", write)).sampling.temperature;
+  };
 
   EXPECT_EQ(temperature([](auto& p) { p.pack(2); }), 2.0f);
   EXPECT_EQ(temperature([](auto& p) { p.pack(-2); }), -2.0f);
@@ -260,15 +285,22 @@ TEST(Codec, NamesTheFieldAndTheKindOfABadValue) {
       {generate_with("n", list), "n", "must be an integer of 32 bits, is an array"},
       {generate_with("max_tokens", text), "max_tokens", "must be an integer of 32 bits, is a string"},
       {generate_with("max_tokens", list), "max_tokens", "must be an integer of 32 bits, is an array"},
-      {generate_with("add_bos", [](auto& p) { p.pack("true"); }), "add_bos", "must be a boolean, is a string"},
+      {generate_with("add_bos", [](auto& p) { p.pack("true"); }), "add_bos",
+       "must be a boolean, is a string"},
       {generate_with("add_bos", [](auto& p) { p.pack(1); }), "add_bos", "must be a boolean, is an integer"},
       {generate_with("stop", nil), "stop", "must be an array, is nil"},
       {generate_with("stop", text), "stop", "must be an array, is a string"},
       {generate_with("stop", list), "stop[0]", "must be a string, is an integer"},
-      {generate_with("stop", [](auto& p) { p.pack(std::vector<std::string>{"a", "\xC4\xE3"}); }), "stop[1]",
-       "must be a string, is a string that is not UTF-8"},
-      {generate_with("prompt_ids", [](auto& p) { p.pack(std::vector<int64_t>{1, 2, int64_t{1} << 31}); }), "prompt_ids[2]",
-       "must be an integer of 32 bits, is an integer"},
+      {generate_with("stop",
+                     [](auto& p) {
+                       p.pack(std::vector<std::string>{"a", "\xC4\xE3"});
+                     }),
+       "stop[1]", "must be a string, is a string that is not UTF-8"},
+      {generate_with("prompt_ids",
+                     [](auto& p) {
+                       p.pack(std::vector<int64_t>{1, 2, int64_t{1} << 31});
+                     }),
+       "prompt_ids[2]", "must be an integer of 32 bits, is an integer"},
       {generate_with("sampling", list), "sampling", "must be a map, is an array"},
       {sampling_with("top_k", real), "sampling.top_k", "must be an integer of 32 bits, is a float"},
       {sampling_with("top_p", text), "sampling.top_p", "must be a finite number, is a string"},
@@ -277,12 +309,21 @@ TEST(Codec, NamesTheFieldAndTheKindOfABadValue) {
       {sampling_with("top_p", huge), "sampling.top_p", "must be a finite number, is a float"},
       {sampling_with("seed", [](auto& p) { p.pack(-1); }), "sampling.seed",
        "must be an unsigned integer of 64 bits, is an integer"},
-      {sampling_with("logit_bias", [](auto& p) { p.pack(std::map<std::string, int>{{"AI", 1}}); }), "sampling.logit_bias",
-       "a key must be a token id"},
-      {sampling_with("logit_bias", [](auto& p) { p.pack(std::map<int, std::string>{{191222, "x"}}); }),
+      {sampling_with("logit_bias",
+                     [](auto& p) {
+                       p.pack(std::map<std::string, int>{{"AI", 1}});
+                     }),
+       "sampling.logit_bias", "a key must be a token id"},
+      {sampling_with("logit_bias",
+                     [](auto& p) {
+                       p.pack(std::map<int, std::string>{{191222, "x"}});
+                     }),
        "sampling.logit_bias[191222]", "must be a finite number, is a string"},
-      {sampling_with("logit_bias", [](auto& p) { p.pack(std::map<int, double>{{-5, 1e39}}); }), "sampling.logit_bias[-5]",
-       "must be a finite number, is a float"},
+      {sampling_with("logit_bias",
+                     [](auto& p) {
+                       p.pack(std::map<int, double>{{-5, 1e39}});
+                     }),
+       "sampling.logit_bias[-5]", "must be a finite number, is a float"},
   };
   for (const Case& c : cases) {
     const Failure failure = failure_of(c.frame);
@@ -342,10 +383,20 @@ TEST(Codec, RequiresTheIdsInsideNestedFields) {
 
 TEST(Codec, RefusesFramesThatAreNoMessage) {
   const std::vector<std::string> frames = {
-      "",           "\xC1",        "\x80",         "\x90",
-      "\xC0",       "\xA4type",    "\x81\xA4type", std::string("\x81\xA4type\x01", 7),
-      "\xDF\xFF\xFF\xFF\xFF",      "\xDD\x7F\xFF\xFF\xFF",
-      "\x81\x01\x02",              "\x81\x90\x02", "\x82\xA4type\xA6" "cancel\xA1\xFF\x01",
+      "",
+      "\xC1",
+      "\x80",
+      "\x90",
+      "\xC0",
+      "\xA4type",
+      "\x81\xA4type",
+      std::string("\x81\xA4type\x01", 7),
+      "\xDF\xFF\xFF\xFF\xFF",
+      "\xDD\x7F\xFF\xFF\xFF",
+      "\x81\x01\x02",
+      "\x81\x90\x02",
+      "\x82\xA4type\xA6"
+      "cancel\xA1\xFF\x01",
   };
   for (const std::string& frame : frames) {
     const auto message = decode_client_message(frame);
@@ -356,7 +407,8 @@ TEST(Codec, RefusesFramesThatAreNoMessage) {
 }
 
 TEST(Codec, RefusesTypesThatAClientMayNotSend) {
-  for (const std::string& frame : {encode(Started{}), encode(Prompt{}), encode(Sequence{}), encode(SampledToken{})}) {
+  for (const std::string& frame :
+       {encode(Started{}), encode(Prompt{}), encode(Sequence{}), encode(SampledToken{})}) {
     const auto message = decode_client_message(frame);
     ASSERT_TRUE(std::holds_alternative<Failure>(message));
     EXPECT_EQ(std::get<Failure>(message).code, Error::malformed);
@@ -366,7 +418,8 @@ TEST(Codec, RefusesTypesThatAClientMayNotSend) {
 
 std::string nested(size_t depth) {
   return generate_with("unknown", [&](auto& pack) {
-    for (size_t i = 0; i < depth; ++i) pack.pack_array(1);
+    for (size_t i = 0; i < depth; ++i)
+      pack.pack_array(1);
     pack.pack(1);
   });
 }
@@ -378,7 +431,8 @@ TEST(Codec, LimitsDepth) {
 }
 
 TEST(Codec, LimitsTheFrame) {
-  const std::string frame = generate_with("unknown", [](auto& pack) { pack.pack(std::string(kMaxFrameBytes, 'x')); });
+  const std::string frame =
+      generate_with("unknown", [](auto& pack) { pack.pack(std::string(kMaxFrameBytes, 'x')); });
 
   EXPECT_EQ(failure_of(frame).code, Error::malformed);
   Finished finished;

@@ -22,7 +22,9 @@ std::string golden_frame(std::string_view type) {
   return bytes;
 }
 
-StreamId request() { return *stream_id_from_hex("000102030405060708090a0b0c0d0e0f"); }
+StreamId request() {
+  return *stream_id_from_hex("000102030405060708090a0b0c0d0e0f");
+}
 
 SamplingParams sampling() {
   SamplingParams params;
@@ -37,7 +39,9 @@ SamplingParams sampling() {
   return params;
 }
 
-std::vector<TokenLogprob> top() { return {{262, {" the"}, -0.25f}, {-1, {"\xF0\x9F"}, -9999.0f}}; }
+std::vector<TokenLogprob> top() {
+  return {{262, {" the"}, -0.25f}, {-1, {"\xF0\x9F"}, -9999.0f}};
+}
 
 template <class M> M golden();
 template <> Generate golden() {
@@ -52,17 +56,39 @@ template <> Generate golden() {
   message.logprobs = 5;
   return message;
 }
-template <> Cancel golden() { return {request()}; }
-template <> Replay golden() { return {request(), 1, 70000}; }
-template <> Ack golden() { return {request(), "replay", 70000, 70010}; }
-template <> Welcome golden() { return {request(), 1, true, {0, 5'000'000'000}}; }
-template <> Started golden() { return {request(), 1, 3, 1000, 128, 42}; }
-template <> Progress golden() { return {request(), 1, 3, 512, 1000}; }
-template <> Token golden() { return {request(), 1, 3, 129, 262, {" \xF0\x9F"}, " ", -0.25f, top()}; }
-template <> Finished golden() { return {request(), 1, 3, 130, "error", "\uFFFD", "device_lost"}; }
-template <> Done golden() { return {request(), 1000, 300, 0.1, 12.5, -0.0}; }
-template <> Rejected golden() { return {request(), "busy", "", "the queue is full", 500}; }
-template <> Heartbeat golden() { return {request(), {12, 0}}; }
+template <> Cancel golden() {
+  return {request()};
+}
+template <> Replay golden() {
+  return {request(), 1, 70000};
+}
+template <> Ack golden() {
+  return {request(), "replay", 70000, 70010};
+}
+template <> Welcome golden() {
+  return {request(), 1, true, {0, 5'000'000'000}};
+}
+template <> Started golden() {
+  return {request(), 1, 3, 1000, 128, 42};
+}
+template <> Progress golden() {
+  return {request(), 1, 3, 512, 1000};
+}
+template <> Token golden() {
+  return {request(), 1, 3, 129, 262, {" \xF0\x9F"}, " ", -0.25f, top()};
+}
+template <> Finished golden() {
+  return {request(), 1, 3, 130, "error", "\uFFFD", "device_lost"};
+}
+template <> Done golden() {
+  return {request(), 1000, 300, 0.1, 12.5, -0.0};
+}
+template <> Rejected golden() {
+  return {request(), "busy", "", "the queue is full", 500};
+}
+template <> Heartbeat golden() {
+  return {request(), {12, 0}};
+}
 template <> Prompt golden() {
   Prompt message{golden<Generate>(), {1, 300, 70000}};
   message.generate.prompt.reset();
@@ -71,13 +97,13 @@ template <> Prompt golden() {
 template <> Sequence golden() {
   return {{request(), 1, 3}, {1, 300}, {70000}, 300, sampling(), {"\n\n"}, {2}, true, std::nullopt};
 }
-template <> SampledToken golden() { return {{request(), 1, 3}, 129, 262, {" \xF0\x9F"}, " ", -0.25f, top()}; }
+template <> SampledToken golden() {
+  return {{request(), 1, 3}, 129, 262, {" \xF0\x9F"}, " ", -0.25f, top()};
+}
 
 template <class M> class GoldenFrame : public testing::Test {};
 template <class T> struct AsTypes;
-template <class... M> struct AsTypes<std::tuple<M...>> {
-  using type = testing::Types<M...>;
-};
+template <class... M> struct AsTypes<std::tuple<M...>> { using type = testing::Types<M...>; };
 TYPED_TEST_SUITE(GoldenFrame, AsTypes<Messages>::type);
 
 TYPED_TEST(GoldenFrame, IsWhatTheMessageEncodesTo) {
@@ -97,7 +123,8 @@ TEST(GoldenFrames, AreThereForEveryMessageAndNoOther) {
   std::set<std::string> types, files;
   std::apply([&](const auto&... messages) { (types.emplace(messages.kType), ...); }, Messages{});
   for (const auto& entry : std::filesystem::directory_iterator(kFolder))
-    if (entry.path().extension() == ".hex") files.insert(entry.path().stem());
+    if (entry.path().extension() == ".hex")
+      files.insert(entry.path().stem());
 
   EXPECT_EQ(files, types);
 }

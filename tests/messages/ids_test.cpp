@@ -26,22 +26,24 @@ TEST(StreamId, WritesLowerCaseAndReadsBoth) {
 }
 
 TEST(StreamId, RefusesWhatIsNot32HexDigits) {
-  for (const std::string_view text : {"", "00", "00112233445566778899aabbccddeef", "00112233445566778899aabbccddeeff0",
-                                      "00112233445566778899aabbccddeefg", " 0112233445566778899aabbccddeeff",
-                                      "0x112233445566778899aabbccddeeff"})
+  for (const std::string_view text : {"", "00", "00112233445566778899aabbccddeef",
+                                      "00112233445566778899aabbccddeeff0", "00112233445566778899aabbccddeefg",
+                                      " 0112233445566778899aabbccddeeff", "0x112233445566778899aabbccddeeff"})
     EXPECT_FALSE(stream_id_from_hex(text)) << text;
 }
 
 TEST(StreamId, IsFreshEachTime) {
   std::set<StreamId> ids;
-  for (int i = 0; i < 1000; ++i) ids.insert(random_stream_id());
+  for (int i = 0; i < 1000; ++i)
+    ids.insert(random_stream_id());
 
   EXPECT_EQ(ids.size(), 1000u);
 }
 
 TEST(Names, OfErrorsAreDistinct) {
   std::set<std::string_view> names;
-  for (int code = 0; code <= static_cast<int>(Error::internal); ++code) names.insert(to_string(static_cast<Error>(code)));
+  for (int code = 0; code <= static_cast<int>(Error::internal); ++code)
+    names.insert(to_string(static_cast<Error>(code)));
 
   EXPECT_EQ(names.size(), static_cast<size_t>(Error::internal) + 1);
   EXPECT_EQ(to_string(Error::prompt_too_long), "prompt_too_long");

@@ -1,4 +1,5 @@
-// messages/PROTOCOL.md is read as data: its tables must tell each field's name, type and default as the structs have them.
+// messages/PROTOCOL.md is read as data: its tables must tell each field's name, type and default as the
+// structs have them.
 
 #include "messages/codec.hpp"
 
@@ -47,9 +48,12 @@ struct Document {
         continue;
       } else if (line.starts_with("|")) {
         const auto row = cells(line);
-        if (row[0] == "field" && row[1] == "type") fields = true;
-        else if (fields) tables[heading].push_back({row[0], row[1], row[2]});
-        else first_columns[heading].push_back(row[0]);
+        if (row[0] == "field" && row[1] == "type")
+          fields = true;
+        else if (fields)
+          tables[heading].push_back({row[0], row[1], row[2]});
+        else
+          first_columns[heading].push_back(row[0]);
       } else {
         fields = false;
       }
@@ -65,9 +69,14 @@ template <> struct Spelling<bool> {
   static std::string type() { return "bool"; }
   static std::string standard(bool value) { return value ? "true" : "false"; }
 };
-template <class T> requires std::integral<T> || std::floating_point<T> struct Spelling<T> {
+template <class T>
+requires std::integral<T> || std::floating_point<T>
+struct Spelling<T> {
   static std::string type() {
-    return (std::floating_point<T> ? "float" : std::signed_integral<T> ? "int" : "uint") + std::to_string(8 * sizeof(T));
+    return (std::floating_point<T>    ? "float"
+            : std::signed_integral<T> ? "int"
+                                      : "uint") +
+           std::to_string(8 * sizeof(T));
   }
   static std::string standard(T value) {
     char text[64];
@@ -127,7 +136,8 @@ TEST(ProtocolDocument, TellsEveryFieldOfEveryMessage) {
   std::map<std::string, std::vector<Row>> expected = {{"SamplingParams", rows_of<SamplingParams>()},
                                                       {"SequenceId", rows_of<SequenceId>()},
                                                       {"TokenLogprob", rows_of<TokenLogprob>()}};
-  std::apply([&]<class... M>(const M&...) { ((expected[std::string(M::kType)] = rows_of<M>()), ...); }, Messages{});
+  std::apply([&]<class... M>(const M&...) { ((expected[std::string(M::kType)] = rows_of<M>()), ...); },
+             Messages{});
 
   for (const auto& [heading, rows] : expected) {
     SCOPED_TRACE(heading);

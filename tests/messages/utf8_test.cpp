@@ -10,12 +10,15 @@ namespace {
 
 std::string encode_utf8(uint32_t code_point) {
   const auto byte = [](uint32_t value) { return static_cast<char>(value); };
-  if (code_point < 0x80) return {byte(code_point)};
-  if (code_point < 0x800) return {byte(0xC0 | code_point >> 6), byte(0x80 | (code_point & 63))};
+  if (code_point < 0x80)
+    return {byte(code_point)};
+  if (code_point < 0x800)
+    return {byte(0xC0 | code_point >> 6), byte(0x80 | (code_point & 63))};
   if (code_point < 0x10000)
-    return {byte(0xE0 | code_point >> 12), byte(0x80 | (code_point >> 6 & 63)), byte(0x80 | (code_point & 63))};
-  return {byte(0xF0 | code_point >> 18), byte(0x80 | (code_point >> 12 & 63)), byte(0x80 | (code_point >> 6 & 63)),
-          byte(0x80 | (code_point & 63))};
+    return {byte(0xE0 | code_point >> 12), byte(0x80 | (code_point >> 6 & 63)),
+            byte(0x80 | (code_point & 63))};
+  return {byte(0xF0 | code_point >> 18), byte(0x80 | (code_point >> 12 & 63)),
+          byte(0x80 | (code_point >> 6 & 63)), byte(0x80 | (code_point & 63))};
 }
 
 TEST(Utf8, AcceptsEveryCodePointButSurrogates) {

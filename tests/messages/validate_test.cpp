@@ -34,10 +34,10 @@ std::optional<Failure> verdict(const Change& change) {
   return validate(changed, limits());
 }
 
-template <class T> Change set(T Generate::* field, std::type_identity_t<T> value) {
+template <class T> Change set(T Generate::*field, std::type_identity_t<T> value) {
   return [=](Generate& request) { request.*field = value; };
 }
-template <class T> Change set(T SamplingParams::* field, std::type_identity_t<T> value) {
+template <class T> Change set(T SamplingParams::*field, std::type_identity_t<T> value) {
   return [=](Generate& request) { request.sampling.*field = value; };
 }
 Change ids(std::vector<TokenId> ids) {
@@ -49,11 +49,14 @@ Change ids(std::vector<TokenId> ids) {
 
 std::map<TokenId, float> many_biases(int count) {
   std::map<TokenId, float> bias;
-  for (int i = 0; i < count; ++i) bias[i] = 1;
+  for (int i = 0; i < count; ++i)
+    bias[i] = 1;
   return bias;
 }
 
-TEST(Validate, AcceptsTheDefaults) { EXPECT_FALSE(validate(request(), limits())); }
+TEST(Validate, AcceptsTheDefaults) {
+  EXPECT_FALSE(validate(request(), limits()));
+}
 
 TEST(Validate, AcceptsBothEndsOfEachRange) {
   using S = SamplingParams;

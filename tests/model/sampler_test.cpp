@@ -30,7 +30,8 @@ std::vector<float> normal_logits(size_t size, float deviation, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0, deviation);
   std::vector<float> logits(size);
-  for (float& logit : logits) logit = normal(random);
+  for (float& logit : logits)
+    logit = normal(random);
   return logits;
 }
 
@@ -41,28 +42,34 @@ std::vector<Candidate> by_definition(const std::vector<float>& logits, const Sam
   std::stable_sort(order.begin(), order.end(), [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
   const double max = logits[order[0]];
   std::vector<double> weights;
-  for (const TokenId id : order) weights.push_back(std::exp((logits[id] - max) / static_cast<double>(params.temperature)));
+  for (const TokenId id : order)
+    weights.push_back(std::exp((logits[id] - max) / static_cast<double>(params.temperature)));
   const auto cut = [&](size_t size) { weights.resize(std::min(size, weights.size())); };
 
   if (params.top_k > 0 && static_cast<size_t>(params.top_k) < weights.size()) {
     size_t size = params.top_k;
-    while (size < weights.size() && logits[order[size]] == logits[order[size - 1]]) ++size;
+    while (size < weights.size() && logits[order[size]] == logits[order[size - 1]])
+      ++size;
     cut(size);
   }
   if (params.top_p < 1) {
     const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
     double mass = 0;
     size_t size = 0;
-    while (size < weights.size() && mass < params.top_p * (1 - 0x1p-24) * total) mass += weights[size++];
+    while (size < weights.size() && mass < params.top_p * (1 - 0x1p-24) * total)
+      mass += weights[size++];
     cut(size);
   }
   if (params.min_p > 0)
-    cut(std::find_if(weights.begin(), weights.end(), [&](double w) { return w < params.min_p; }) - weights.begin());
-  while (weights.back() < 1e-307) weights.pop_back();
+    cut(std::find_if(weights.begin(), weights.end(), [&](double w) { return w < params.min_p; }) -
+        weights.begin());
+  while (weights.back() < 1e-307)
+    weights.pop_back();
 
   const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
   std::vector<Candidate> candidates;
-  for (size_t i = 0; i < weights.size(); ++i) candidates.push_back({order[i], static_cast<float>(weights[i] / total)});
+  for (size_t i = 0; i < weights.size(); ++i)
+    candidates.push_back({order[i], static_cast<float>(weights[i] / total)});
   return candidates;
 }
 
@@ -77,7 +84,8 @@ void expect_same(const std::vector<Candidate>& found, const std::vector<Candidat
 TEST(Philox, GivesTheKnownAnswers) {
   using Words = std::array<uint32_t, 4>;
   EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
-  EXPECT_EQ(philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}), (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}),
+            (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
             (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
@@ -106,7 +114,8 @@ TEST(Philox, UsesEveryBitOfSeedIndexAndChoice) {
     EXPECT_NE(u(1 ^ uint64_t{1} << bit, 2, 3), base) << bit;
     EXPECT_NE(u(1, 2 ^ uint64_t{1} << bit, 3), base) << bit;
   }
-  for (int bit = 0; bit < 32; ++bit) EXPECT_NE(u(1, 2, 3 ^ 1u << bit), base) << bit;
+  for (int bit = 0; bit < 32; ++bit)
+    EXPECT_NE(u(1, 2, 3 ^ 1u << bit), base) << bit;
 }
 
 TEST(Softmax, ExponentiatesWithinItsBound) {
@@ -124,7 +133,8 @@ TEST(Softmax, SumsEveryLength) {
   for (size_t size = 1; size < 1100; size += size < 20 ? 1 : 37) {
     const auto logits = normal_logits(size, 4, size);
     long double sum = 0;
-    for (const float logit : logits) sum += std::exp(static_cast<long double>(logit));
+    for (const float logit : logits)
+      sum += std::exp(static_cast<long double>(logit));
     EXPECT_NEAR(log_sum_exp(logits), static_cast<double>(std::log(sum)), 1e-9) << size;
   }
 }
@@ -136,7 +146,8 @@ TEST(Softmax, FindsExtentAndWhatIsNotFinite) {
   EXPECT_TRUE(extent(std::vector{-kLargest}).finite);
   EXPECT_FALSE(extent({}).finite);
   EXPECT_FALSE(extent(std::vector{-kInfinity, -kInfinity}).finite);
-  for (const float bad : {kNan, -kNan, std::bit_cast<float>(0xFFFFFFFF), std::bit_cast<float>(0x7F800001), kInfinity})
+  for (const float bad :
+       {kNan, -kNan, std::bit_cast<float>(0xFFFFFFFF), std::bit_cast<float>(0x7F800001), kInfinity})
     for (size_t place = 0; place < 70; ++place) {
       std::vector<float> logits(70, 1.0f);
       logits[place] = bad;
@@ -148,7 +159,8 @@ class GoldenSampling : public testing::Test {
 protected:
   static std::vector<float> floats(const nlohmann::json& values) {
     std::vector<float> result;
-    for (const auto& value : values) result.push_back(value.is_null() ? -kInfinity : value.get<float>());
+    for (const auto& value : values)
+      result.push_back(value.is_null() ? -kInfinity : value.get<float>());
     return result;
   }
 
@@ -169,13 +181,15 @@ TEST_F(GoldenSampling, IsReproducedInEveryCase) {
     params.frequency_penalty = given.value("frequency_penalty", 0.0f);
     params.presence_penalty = given.value("presence_penalty", 0.0f);
     Sampler sampler(params, 1, 0, given.value("history", std::vector<TokenId>{}));
-    for (const TokenId id : given.value("generated", std::vector<TokenId>{})) sampler.accept(id);
+    for (const TokenId id : given.value("generated", std::vector<TokenId>{}))
+      sampler.accept(id);
     const auto logits = floats(golden_.at("logits").at(c.at("logits").get<std::string>()));
 
     const auto distribution = sampler.distribution(logits);
 
     std::vector<float> probabilities(logits.size());
-    for (const Candidate& candidate : distribution) probabilities[candidate.id] = candidate.probability;
+    for (const Candidate& candidate : distribution)
+      probabilities[candidate.id] = candidate.probability;
     const bool exact = c.contains("exact_probs");
     const auto& expected = c.at(exact ? "exact_probs" : "probs");
     size_t kept = 0;
@@ -187,7 +201,8 @@ TEST_F(GoldenSampling, IsReproducedInEveryCase) {
 
     params.temperature = 0;
     Sampler greedy(params, 1, 0, given.value("history", std::vector<TokenId>{}));
-    for (const TokenId id : given.value("generated", std::vector<TokenId>{})) greedy.accept(id);
+    for (const TokenId id : given.value("generated", std::vector<TokenId>{}))
+      greedy.accept(id);
     const TokenId most_likely = distribution[0].id; // with ties the reference may have cut the lowest
     EXPECT_EQ(greedy.draw(logits, 0).id, exact ? most_likely : c.at("greedy").get<TokenId>());
     ++cases;
@@ -207,7 +222,8 @@ TEST(Sampler, CutsAFullVocabularyAsTheDefinitionsDo) {
           params.top_p = top_p;
           params.min_p = top_k == 40 ? 0.3f : 0;
           auto logits = normal_logits(3000, deviation, 5);
-          for (size_t i = 0; i < logits.size(); i += 7) logits[i] = logits[(i * 31) % logits.size()]; // ties
+          for (size_t i = 0; i < logits.size(); i += 7)
+            logits[i] = logits[(i * 31) % logits.size()]; // ties
           logits[17] = -kInfinity;
 
           expect_same(Sampler(params, 1, 0, {}).distribution(logits), by_definition(logits, params));
@@ -226,13 +242,15 @@ TEST(Sampler, DrawsByTheInverseOfTheCumulatedDistribution) {
         const double u = philox_uniform(seed, 0, 2, DrawPurpose::token);
         double mass = 0;
         size_t place = 0;
-        while (place + 1 < expected.size() && (mass += expected[place].probability) <= u) ++place;
+        while (place + 1 < expected.size() && (mass += expected[place].probability) <= u)
+          ++place;
 
         const TokenId id = Sampler(params, seed, 2, {}).draw(logits, 0).id;
 
         // Floats of the expected probabilities blur the borders by about 1e-5.
         const size_t found =
-            std::find_if(expected.begin(), expected.end(), [&](const auto& c) { return c.id == id; }) - expected.begin();
+            std::find_if(expected.begin(), expected.end(), [&](const auto& c) { return c.id == id; }) -
+            expected.begin();
         EXPECT_LE(found > place ? found - place : place - found, 1u);
         if (std::abs(mass - u) > 1e-4) {
           EXPECT_EQ(found, place);
@@ -273,7 +291,8 @@ TEST(Sampler, DrawsTheSameAfterItIsRebuiltFromItsIds) {
   std::vector<TokenId> ids;
   for (int step = 0; step < 40; ++step) {
     Sampler rebuilt(params, 77, 1, prompt);
-    for (const TokenId id : ids) rebuilt.accept(id);
+    for (const TokenId id : ids)
+      rebuilt.accept(id);
 
     const Draw draw = first.draw(logits_at(step), 3), again = rebuilt.draw(logits_at(step), 3);
 
@@ -325,7 +344,8 @@ TEST(Sampler, TellsLogProbsOfTheModelsOwnDistribution) {
   EXPECT_FLOAT_EQ(draw.logprob, static_cast<float>(-2 - log_sum));
   ASSERT_EQ(draw.top.size(), 5u);
   const TokenId order[] = {2, 3, 1, 0, 4};
-  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(draw.top[i].first, order[i]);
+  for (size_t i = 0; i < 5; ++i)
+    EXPECT_EQ(draw.top[i].first, order[i]);
   EXPECT_FLOAT_EQ(draw.top[0].second, static_cast<float>(3 - log_sum));
   EXPECT_EQ(draw.top[4].second, -9999.0f);
 }
@@ -339,7 +359,8 @@ TEST(Sampler, TellsTheMostLikelyOfAFullVocabulary) {
   const Draw draw = Sampler(plain(), 1, 0, {}).draw(logits, 20);
 
   ASSERT_EQ(draw.top.size(), 20u);
-  for (size_t i = 0; i < 20; ++i) EXPECT_EQ(draw.top[i].first, order[i]);
+  for (size_t i = 0; i < 20; ++i)
+    EXPECT_EQ(draw.top[i].first, order[i]);
 }
 
 TEST(Sampler, DrawsNothingFromWhatIsNoDistribution) {
@@ -361,7 +382,8 @@ TEST(Sampler, NeverDrawsAMaskedToken) {
   logits[42] = -3;
   SamplerParams params = plain();
   params.temperature = 100;
-  for (TokenId id = 0; id < 100; ++id) params.logit_bias[id] = id == 42 ? -100.0f : 100.0f;
+  for (TokenId id = 0; id < 100; ++id)
+    params.logit_bias[id] = id == 42 ? -100.0f : 100.0f;
   Sampler sampler(params, 1, 0, {});
 
   for (int i = 0; i < 100; ++i) {
@@ -379,13 +401,17 @@ TEST(Sampler, PenalisesAnIdOnceHoweverOftenItWasSeen) {
   const auto distribution = Sampler(params, 1, 0, often).distribution(logits);
 
   expect_same(distribution, Sampler(params, 1, 0, once).distribution(logits));
-  EXPECT_NEAR(distribution[0].probability / distribution[1].probability, std::exp(0.5), 1e-5); // 1 / 2 against 0
-  EXPECT_NEAR(distribution[1].probability / distribution[2].probability, std::exp(2.0), 1e-5); // 0 against -1 * 2
+  EXPECT_NEAR(distribution[0].probability / distribution[1].probability, std::exp(0.5),
+              1e-5); // 1 / 2 against 0
+  EXPECT_NEAR(distribution[1].probability / distribution[2].probability, std::exp(2.0),
+              1e-5); // 0 against -1 * 2
 }
 
 TEST(Sampler, StaysFiniteWithExtremeParameters) {
-  const std::vector<std::vector<float>> rows = {
-      normal_logits(1000, 3, 1), {kLargest, -kLargest, 0.0f, 1.0f}, {-kLargest, -kInfinity}, {1e-45f, -1e-45f, 0.0f}};
+  const std::vector<std::vector<float>> rows = {normal_logits(1000, 3, 1),
+                                                {kLargest, -kLargest, 0.0f, 1.0f},
+                                                {-kLargest, -kInfinity},
+                                                {1e-45f, -1e-45f, 0.0f}};
   for (const float repetition : {1e-45f, 1e-30f, 1.0f, 1e30f, kLargest})
     for (const float temperature : {0.0f, 1e-45f, 1e-30f, 1e-3f, 1.0f, 100.0f})
       for (const float top_p : {1e-45f, 0.5f, 1.0f})
@@ -414,7 +440,8 @@ TEST(Sampler, StaysFiniteWithExtremeParameters) {
               ASSERT_NE(logits[draw.id], -kInfinity);
               ASSERT_FALSE(distribution.empty());
               double mass = 0;
-              for (const Candidate& candidate : distribution) mass += candidate.probability;
+              for (const Candidate& candidate : distribution)
+                mass += candidate.probability;
               ASSERT_NEAR(mass, 1, 1e-5);
             }
 }

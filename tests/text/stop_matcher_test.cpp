@@ -30,7 +30,8 @@ Outcome run(const std::vector<std::string>& stop, const std::vector<std::string>
     auto result = matcher.push(token);
     ++outcome.pushed;
     take(std::move(result.released));
-    if (result.stopped) break;
+    if (result.stopped)
+      break;
   }
   std::string tail;
   take(matcher.finish(tail));
@@ -47,13 +48,15 @@ std::string repaired(std::string_view bytes) {
 
 std::string joined(const std::vector<std::string>& tokens) {
   std::string all;
-  for (const std::string& token : tokens) all += token;
+  for (const std::string& token : tokens)
+    all += token;
   return all;
 }
 
 size_t first_match(const std::vector<std::string>& stop, std::string_view bytes) {
   size_t first = std::string::npos;
-  for (const std::string& s : stop) first = std::min(first, bytes.find(s));
+  for (const std::string& s : stop)
+    first = std::min(first, bytes.find(s));
   return first;
 }
 
@@ -61,7 +64,8 @@ size_t first_match(const std::vector<std::string>& stop, std::string_view bytes)
 size_t first_possible(const std::vector<std::string>& stop, std::string_view bytes) {
   for (size_t i = 0; i < bytes.size(); ++i)
     for (const std::string& s : stop)
-      if (s.starts_with(bytes.substr(i))) return i;
+      if (s.starts_with(bytes.substr(i)))
+        return i;
   return bytes.size();
 }
 
@@ -88,7 +92,8 @@ TEST(StopMatcher, SendsNoPartOfAStopString) {
   StopMatcher matcher({"DEFGHIJ"});
 
   EXPECT_EQ(matcher.push("ABC").released.size(), 1u);
-  for (const char* token : {"D", "EF", "GHI"}) EXPECT_TRUE(matcher.push(token).released.empty()) << token;
+  for (const char* token : {"D", "EF", "GHI"})
+    EXPECT_TRUE(matcher.push(token).released.empty()) << token;
   const auto result = matcher.push("JK");
   EXPECT_TRUE(result.stopped);
   EXPECT_TRUE(result.released.empty());
@@ -124,9 +129,11 @@ TEST(StopMatcher, ReleasesWhatTurnsOutNotToBeAStopString) {
 }
 
 TEST(StopMatcher, LetsTheEarliestBeginningWin) {
-  for (const auto& tokens : std::vector<std::vector<std::string>>{{"xabcd"}, {"x", "a", "b", "c", "d"}, {"xabc", "d"}})
+  for (const auto& tokens :
+       std::vector<std::vector<std::string>>{{"xabcd"}, {"x", "a", "b", "c", "d"}, {"xabc", "d"}})
     EXPECT_EQ(run({"bc", "abcd"}, tokens).text, "x");
-  for (const auto& tokens : std::vector<std::vector<std::string>>{{"xabce"}, {"x", "a", "b", "c", "e"}, {"xabc", "e"}})
+  for (const auto& tokens :
+       std::vector<std::vector<std::string>>{{"xabce"}, {"x", "a", "b", "c", "e"}, {"xabc", "e"}})
     EXPECT_EQ(run({"bc", "abcd"}, tokens).text, "xa");
 }
 
@@ -172,7 +179,8 @@ TEST(StopMatcher, PassesTokensWithoutBytesInTheirOrder) {
   const Outcome outcome = run({"stop"}, {"", "a", "", "s", "", "ay", ""});
 
   ASSERT_EQ(outcome.released.size(), 7u);
-  for (size_t i = 0; i < 7; ++i) EXPECT_EQ(outcome.released[i].index, static_cast<int64_t>(i));
+  for (size_t i = 0; i < 7; ++i)
+    EXPECT_EQ(outcome.released[i].index, static_cast<int64_t>(i));
 }
 
 TEST(StopMatcher, IgnoresEmptyStopStrings) {
@@ -186,14 +194,17 @@ TEST(StopMatcher, AgreesWithASearchOfTheWholeText) {
   std::mt19937 random(11);
   const auto word = [&](size_t least, size_t most, std::string_view letters) {
     std::string text(least + random() % (most - least + 1), ' ');
-    for (char& c : text) c = letters[random() % letters.size()];
+    for (char& c : text)
+      c = letters[random() % letters.size()];
     return text;
   };
   for (int round = 0; round < 20'000; ++round) {
     const std::string_view letters = round % 3 == 0 ? "ab" : round % 3 == 1 ? "abc" : "a\xC3\xA9\xF0";
     std::vector<std::string> stop(random() % 4), tokens(random() % 12);
-    for (auto& s : stop) s = word(1, 5, letters);
-    for (auto& token : tokens) token = word(0, 4, letters);
+    for (auto& s : stop)
+      s = word(1, 5, letters);
+    for (auto& token : tokens)
+      token = word(0, 4, letters);
     const std::string all = joined(tokens);
     const size_t cut = first_match(stop, all);
 
@@ -206,7 +217,8 @@ TEST(StopMatcher, AgreesWithASearchOfTheWholeText) {
     for (size_t i = 0; i < outcome.released.size(); ++i) {
       ASSERT_EQ(outcome.released[i].index, static_cast<int64_t>(i));
       end += tokens[i].size();
-      ASSERT_EQ(outcome.released[i].bytes, tokens[i].substr(0, tokens[i].size() - (end > cut ? end - cut : 0)));
+      ASSERT_EQ(outcome.released[i].bytes,
+                tokens[i].substr(0, tokens[i].size() - (end > cut ? end - cut : 0)));
     }
   }
 }
@@ -217,7 +229,8 @@ TEST(StopMatcher, HoldsBackNoMoreThanItMustAndStopsAsSoonAsItIsSure) {
     std::vector<std::string> stop(1 + random() % 3);
     for (auto& s : stop) {
       s.resize(1 + random() % 5);
-      for (char& c : s) c = "ab"[random() % 2];
+      for (char& c : s)
+        c = "ab"[random() % 2];
     }
     StopMatcher matcher(stop);
     std::string all, out;
@@ -225,25 +238,29 @@ TEST(StopMatcher, HoldsBackNoMoreThanItMustAndStopsAsSoonAsItIsSure) {
       const std::string token(1, "abc"[random() % 3]);
       all += token;
       const auto result = matcher.push(token);
-      for (const auto& released : result.released) out += released.bytes;
+      for (const auto& released : result.released)
+        out += released.bytes;
 
       const size_t match = first_match(stop, all), possible = first_possible(stop, all);
       ASSERT_EQ(result.stopped, match != std::string::npos && match <= possible) << all;
       ASSERT_EQ(out.size(), std::min(match, possible)) << all;
-      if (result.stopped) break;
+      if (result.stopped)
+        break;
     }
   }
 }
 
 TEST(StopMatcher, IsLinearOnStopStringsThatAlmostMatch) {
-  // 16 strings of 1 KiB that share all but their last byte with the text: a matcher that starts over at each byte would
-  // compare 16 * 1024 * 10^6 bytes here.
+  // 16 strings of 1 KiB that share all but their last byte with the text: a matcher that starts over at each
+  // byte would compare 16 * 1024 * 10^6 bytes here.
   std::vector<std::string> stop;
-  for (char last = 'b'; last < 'b' + 16; ++last) stop.push_back(std::string(1023, 'a') + last);
+  for (char last = 'b'; last < 'b' + 16; ++last)
+    stop.push_back(std::string(1023, 'a') + last);
   StopMatcher matcher(stop);
   size_t released = 0;
 
-  for (int i = 0; i < 1000; ++i) released += matcher.push(std::string(1000, 'a')).released.size();
+  for (int i = 0; i < 1000; ++i)
+    released += matcher.push(std::string(1000, 'a')).released.size();
 
   EXPECT_EQ(released, 998u); // the last 1023 bytes, that is a part of two tokens, are held
 }
