@@ -154,10 +154,13 @@ TYPED_TEST(EveryMessage, NeverCrashesOnAChangedByte) {
   fill(message);
   const std::string frame = encode(message);
 
+  // Headers of nil, of nothing, and of the longest strings, arrays and maps; other values are the fuzzer's
+  // business.
+  static constexpr unsigned char kBytes[] = {0x00, 0xC0, 0xC1, 0xC6, 0xDB, 0xDD, 0xDF, 0xFF};
   for (size_t i = 0; i < frame.size(); ++i)
-    for (int value = 0; value < 256; ++value) {
+    for (const unsigned char byte : kBytes) {
       std::string changed = frame;
-      changed[i] = static_cast<char>(value);
+      changed[i] = static_cast<char>(byte);
       const auto result = decode<TypeParam>(changed);
       if (const auto* read = std::get_if<TypeParam>(&result))
         encode(*read);
