@@ -15,7 +15,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <numeric>
+#include <ostream>
 
 namespace millrace {
 namespace {
@@ -44,6 +44,11 @@ struct Tolerance {
   double logprob;      // mean distance over the reference's 20 best of all prompts
   double perplexity;   // relative
 };
+
+/// The name of a case; without it GoogleTest would print the struct's bytes, padding and all.
+void PrintTo(const Tolerance& tolerance, std::ostream* out) {
+  *out << (tolerance.activations == Activations::f32 ? "f32" : "q8");
+}
 
 class RealWeights : public ::testing::TestWithParam<Tolerance> {
 protected:
