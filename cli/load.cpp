@@ -5,6 +5,7 @@
 #include "cli/progress.hpp"
 
 #include <filesystem>
+#include <stdexcept>
 #include <system_error>
 
 namespace millrace {
@@ -32,7 +33,11 @@ std::shared_ptr<Device> make_device(std::shared_ptr<const Model> model, const Mo
   cpu.isa = active_isa();
   cpu.activations = options.activations;
   cpu.progress = [&bar](double share) { bar.update(share); };
-  return make_cpu_device(std::move(model), cpu);
+  try {
+    return make_cpu_device(std::move(model), cpu);
+  } catch (const std::invalid_argument& e) { // the model's own bounds of what --ctx may be
+    throw UsageError(std::string("--ctx: ") + e.what());
+  }
 }
 
 } // namespace
