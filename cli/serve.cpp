@@ -83,8 +83,13 @@ public:
   const Gateway& gateway() const { return *gateway_; }
 
   /// Refuses new requests and waits for the running ones, as long as `grace` and patience last.
-  void drain(std::chrono::milliseconds grace, const StopRequests& stop) {
+  void drain(std::chrono::seconds grace, const StopRequests& stop) {
     gateway_->drain();
+    if (pipeline_->drain(100ms))
+      return;
+    std::fprintf(stderr,
+                 "millrace: waiting for running requests, %lld s at most; another signal ends them now\n",
+                 static_cast<long long>(grace.count()));
     const auto deadline = std::chrono::steady_clock::now() + grace;
     while (!pipeline_->drain(100ms) && !stop.impatient() && std::chrono::steady_clock::now() < deadline) {
     }
@@ -120,7 +125,6 @@ int serve(Options options) {
   print("requests " + server.gateway().requests_endpoint() + "\nevents " +
         server.gateway().events_endpoint() + "\nready\n");
   stop.wait_for_first();
-  std::fprintf(stderr, "millrace: draining for at most %d s; a second signal ends at once\n", options.grace);
   server.drain(std::chrono::seconds(options.grace), stop);
   return 0;
 }
