@@ -111,11 +111,12 @@ const ActivationRows::Quantised& ActivationRows::quantised(ThreadPool& pool) con
     out.scale.resize(elements);
     out.sum.resize(2 * elements);
   }
-  const auto quantise = [&](int row, int) { kernels_of(isa_).quantise(out, x_ + row * cols_, row, cols_); };
-  if (rows_ < 4) // shorter than waking a thread
-    for (int row = 0; row < int(rows_); ++row) quantise(row, 0);
-  else
-    pool.run(int(rows_), quantise);
+  // A group's rows share cache lines, so they stay with one thread.
+  pool.run(int((rows_ + kRowGroup - 1) / kRowGroup), [&](int group, int) {
+    const int64_t end = std::min<int64_t>(rows_, (int64_t{group} + 1) * kRowGroup);
+    for (int64_t row = int64_t{group} * kRowGroup; row < end; ++row)
+      kernels_of(isa_).quantise(out, x_ + row * cols_, row, cols_);
+  });
   return out;
 }
 

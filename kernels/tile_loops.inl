@@ -299,24 +299,48 @@ void f32_tiles(const TileJob& job) {
   }
 }
 
+/// The largest magnitude of a run, and 0, or NaN if one of its numbers is not finite.
+struct RunRange {
+  float amax = 0, poison = 0;
+};
+inline RunRange range_of(const float* x) {
+  Float amax = Vec::zero(), poison = Vec::zero();
+#pragma GCC unroll 4
+  for (int i = 0; i < kRun; i += Vec::kLanes) {
+    const Float value = Vec::load_f32(x + i);
+    amax = Vec::max(amax, Vec::abs(value));
+    poison = Vec::fma(value, Vec::zero(), poison);
+  }
+  alignas(64) float amaxes[Vec::kLanes], poisons[Vec::kLanes];
+  Vec::store(amaxes, amax);
+  Vec::store(poisons, poison);
+  RunRange range;
+#pragma GCC unroll 16
+  for (int i = 0; i < Vec::kLanes; ++i) {
+    range.amax = range.amax < amaxes[i] ? amaxes[i] : range.amax;
+    range.poison += poisons[i];
+  }
+  return range;
+}
+
 // 127 / amax and the product are rounded as floats, then to the nearest even integer: the same on every path.
 // A number that is not finite makes its scale NaN, so that it is not rounded away.
 void quantise_row(ActivationRows::Quantised& out, const float* x, int64_t row, int64_t cols) {
   const int64_t runs = cols / kRun;
   for (int64_t r = 0; r < runs; ++r, x += kRun) {
-    float amax = 0, poison = 0;
-    for (int i = 0; i < kRun; ++i) amax = std::max(amax, std::fabs(x[i]));
-    for (int i = 0; i < kRun; ++i) poison += x[i] * 0.0f;
+    const auto [amax, poison] = range_of(x);
     const float ratio = 127.0f / amax;
-    const float inverse = poison == 0 && ratio <= std::numeric_limits<float>::max() ? ratio : 0.0f;
+    const bool usable = poison == 0 && ratio <= std::numeric_limits<float>::max();
     const int64_t at = ActivationRows::Quantised::element(row, r, runs);
     out.scale[size_t(at)] = amax / 127.0f + poison;
     int8_t* q = out.q.data() + at * kRun;
-    if (inverse == 0) std::memset(q, 0, kRun);
-    else for (int i = 0; i < kRun; ++i) q[i] = int8_t(int32_t(std::nearbyintf(x[i] * inverse)));
+    alignas(64) int32_t value[kRun] = {};
+    for (int i = 0; usable && i < kRun; i += Vec::kLanes)
+      Vec::store_rounded(value + i, Vec::mul(Vec::load_f32(x + i), Vec::floats(ratio)));
+    for (int i = 0; i < kRun; ++i) q[i] = int8_t(value[i]);
     for (int h = 0; h < 2; ++h) {
       int32_t total = 0;
-      for (int i = 16 * h; i < 16 * h + 16; ++i) total += q[i];
+      for (int i = 16 * h; i < 16 * h + 16; ++i) total += value[i];
       out.sum[size_t(2 * at + h)] = total;
     }
   }

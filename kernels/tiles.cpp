@@ -8,17 +8,27 @@ namespace {
 
 void put16(uint8_t* out, int row, uint16_t value) { std::memcpy(out + 2 * row, &value, sizeof value); }
 
+/// Four codes side by side, as they lie in a tile.
+uint32_t four_codes(const Run& run, int j) {
+  uint32_t word;
+  std::memcpy(&word, run.code.data() + 4 * j, sizeof word);
+  return word;
+}
+
+void put_four(uint8_t* vector, int row, uint32_t word) { std::memcpy(vector + 4 * row, &word, sizeof word); }
+
 void put_codes(uint8_t* out, int row, const Run& run, int bits) {
-  for (int k = 0; k < kRun; ++k) {
-    const int j = k / 4, byte = 4 * row + k % 4;
-    const uint8_t code = run.code[k];
-    if (bits == 8) {
-      out[64 * j + byte] = code;
-      continue;
-    }
-    out[64 * (j % 4) + byte] |= uint8_t((code & 15) << (j / 4 * 4));
-    if (bits == 5) out[256 + byte] |= uint8_t(code >> 4 << j);
-    if (bits == 6) out[256 + 64 * (j / 4) + byte] |= uint8_t(code >> 4 << (2 * (j % 4)));
+  if (bits == 8) {
+    for (int j = 0; j < 8; ++j) put_four(out + 64 * j, row, four_codes(run, j));
+    return;
+  }
+  for (int j = 0; j < 4; ++j)
+    put_four(out + 64 * j, row, (four_codes(run, j) & 0x0f0f0f0f) | (four_codes(run, j + 4) & 0x0f0f0f0f) << 4);
+  const int upper_bits = bits - 4; // of vector j: at bit upper_bits * j of what is left, eight bits to a vector
+  for (int first = 0; upper_bits && first < 8; first += 8 / upper_bits) {
+    uint32_t upper = 0;
+    for (int j = 0; j < 8 / upper_bits; ++j) upper |= (four_codes(run, first + j) >> 4 & 0x0f0f0f0f) << (upper_bits * j);
+    put_four(out + 256 + 64 * (first * upper_bits / 8), row, upper);
   }
 }
 
@@ -50,11 +60,11 @@ void pack_quantised(uint8_t* tile, const Matrix& w, int64_t first, int rows) {
 }
 
 template <size_t kBytes> void pack_numbers(uint8_t* tile, const Matrix& w, int64_t first, int rows) {
-  for (int row = 0; row < rows; ++row) {
-    const std::byte* from = w.row(first + row);
-    for (int64_t k = 0; k < w.cols; ++k)
-      std::memcpy(tile + (size_t(k) * kTileRows + size_t(row)) * kBytes, from + size_t(k) * kBytes, kBytes);
-  }
+  const std::byte* from = w.row(first);
+  const size_t stride = row_bytes(w.type, w.cols);
+  for (int64_t k = 0; k < w.cols; ++k, tile += kTileRows * kBytes)
+    for (int row = 0; row < rows; ++row)
+      std::memcpy(tile + size_t(row) * kBytes, from + size_t(row) * stride + size_t(k) * kBytes, kBytes);
 }
 
 } // namespace

@@ -13,7 +13,6 @@ namespace {
 #pragma GCC diagnostic ignored "-Wuninitialized" // GCC 12 takes its own intrinsics' undefined operands for ours
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC push_options
-#pragma GCC optimize("O3")
 #pragma GCC target("avx2,fma,f16c")
 
 struct Vec {
@@ -59,7 +58,7 @@ struct Vec {
 
   static Float zero() { return _mm256_setzero_ps(); }
   static Float floats(float v) { return _mm256_set1_ps(v); }
-  static Float load_f32(const uint8_t* p) { return _mm256_loadu_ps((const float*)p); }
+  static Float load_f32(const void* p) { return _mm256_loadu_ps((const float*)p); }
   static Float load_f16(const uint8_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)); }
   static Float load_bf16(const uint8_t* p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p)), 16));
@@ -69,7 +68,12 @@ struct Vec {
   static Float sub(Float a, Float b) { return _mm256_sub_ps(a, b); }
   static Float mul(Float a, Float b) { return _mm256_mul_ps(a, b); }
   static Float fma(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
+  static Float max(Float a, Float b) { return _mm256_max_ps(a, b); }
+  static Float abs(Float a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
   static void store(float* p, Float a) { _mm256_storeu_ps(p, a); }
+  static void store_rounded(int32_t* p, Float a) { // to nearest even
+    _mm256_storeu_si256((__m256i*)p, _mm256_cvtps_epi32(a));
+  }
 };
 
 #include "kernels/tile_loops.inl"

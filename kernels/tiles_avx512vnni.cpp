@@ -13,7 +13,6 @@ namespace {
 #pragma GCC diagnostic ignored "-Wuninitialized" // GCC 12 takes its own intrinsics' undefined operands for ours
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC push_options
-#pragma GCC optimize("O3")
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")
 
 #include "kernels/vec512.inl"

@@ -32,7 +32,7 @@ struct Vec512 {
 
   static Float zero() { return _mm512_setzero_ps(); }
   static Float floats(float v) { return _mm512_set1_ps(v); }
-  static Float load_f32(const uint8_t* p) { return _mm512_loadu_ps(p); }
+  static Float load_f32(const void* p) { return _mm512_loadu_ps(p); }
   static Float load_f16(const uint8_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
   static Float load_bf16(const uint8_t* p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p)), 16));
@@ -42,5 +42,8 @@ struct Vec512 {
   static Float sub(Float a, Float b) { return _mm512_sub_ps(a, b); }
   static Float mul(Float a, Float b) { return _mm512_mul_ps(a, b); }
   static Float fma(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
+  static Float max(Float a, Float b) { return _mm512_max_ps(a, b); }
+  static Float abs(Float a) { return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), a); }
   static void store(float* p, Float a) { _mm512_storeu_ps(p, a); }
+  static void store_rounded(int32_t* p, Float a) { _mm512_storeu_si512(p, _mm512_cvtps_epi32(a)); } // to nearest even
 };
