@@ -1,0 +1,171 @@
+// The whole pipeline on the built-in model: what a request gives depends on the request alone.
+
+#include "actors/pipeline.hpp"
+#include "model/model.hpp"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+
+namespace millrace {
+namespace {
+
+/// What a reader of one choice ends up with. Log-probs are compared by their bits.
+struct Output {
+  std::vector<TokenId> ids;
+  std::vector<uint32_t> logprob_bits;
+  std::string text;
+  std::string reason;
+  bool operator==(const Output&) const = default;
+};
+
+using Outputs = std::map<std::pair<StreamId, int32_t>, Output>;
+
+/// Collects the events of many requests and waits for their ends.
+class Collector {
+public:
+  void operator()(const Event& event) {
+    std::lock_guard lock{mutex_};
+    if (auto* token = std::get_if<Token>(&event)) {
+      auto& output = outputs_[{token->request, token->choice}];
+      EXPECT_EQ(token->seq, int64_t(output.ids.size()));
+      output.ids.push_back(token->id);
+      output.logprob_bits.push_back(std::bit_cast<uint32_t>(token->logprob));
+      output.text += token->text;
+    } else if (auto* finished = std::get_if<Finished>(&event)) {
+      auto& output = outputs_[{finished->request, finished->choice}];
+      EXPECT_EQ(finished->seq, int64_t(output.ids.size()));
+      output.text += finished->text;
+      output.reason = finished->reason;
+    } else if (std::holds_alternative<Done>(event) || std::holds_alternative<Rejected>(event)) {
+      ++ended_;
+      changed_.notify_all();
+    }
+  }
+
+  Outputs wait(int requests) {
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [&] { return ended_ == requests; });
+    return outputs_;
+  }
+
+private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int ended_ = 0;
+  Outputs outputs_;
+};
+
+StreamId numbered(int i) {
+  StreamId id;
+  id.bytes[0] = uint8_t(i + 1);
+  return id;
+}
+
+/// Requests of unlike length and settings, as they meet in a busy server.
+std::vector<Generate> mixed_requests(int count, float temperature) {
+  const char* openings[] = {"Once upon a time", "The dragon was", "\"Where are you going?\" asked the wolf",
+                            "In a little house by the wood there lived an old woman who had three sons, and"};
+  std::vector<Generate> requests;
+  for (int i = 0; i < count; ++i) {
+    Generate request;
+    request.request = numbered(i);
+    std::string prompt;
+    for (int k = 0; k <= i % 5; ++k)
+      prompt += std::string(openings[(i + k) % 4]) + " ";
+    request.prompt = prompt;
+    request.max_tokens = 12 + i % 7;
+    request.ignore_eos = true;
+    request.logprobs = i % 3;
+    request.sampling.temperature = temperature;
+    request.sampling.top_p = i % 2 ? 0.9f : 1.0f;
+    request.sampling.repetition_penalty = i % 4 == 3 ? 1.2f : 1.0f;
+    request.sampling.seed = 1000 + i;
+    requests.push_back(request);
+  }
+  return requests;
+}
+
+class Exactness : public testing::TestWithParam<Isa> {
+protected:
+  std::shared_ptr<const Model> model = Model::built_in();
+  std::shared_ptr<const Tokenizer> tokenizer = std::make_shared<Tokenizer>(model->file());
+
+  std::shared_ptr<Device> device(int threads) {
+    CpuDeviceOptions options;
+    options.isa = GetParam();
+    options.threads = threads;
+    options.context_length = 256;
+    options.kv_positions = 16 * 256;
+    return make_cpu_device(model, options);
+  }
+
+  Outputs together(const std::vector<Generate>& requests, const PipelineOptions& options, int threads) {
+    Collector collector;
+    auto shared = device(threads);
+    Outputs outputs;
+    {
+      Pipeline pipeline{tokenizer, shared, options, std::ref(collector)};
+      for (auto& request : requests)
+        EXPECT_FALSE(pipeline.submit(request));
+      outputs = collector.wait(int(requests.size()));
+    }
+    EXPECT_EQ(shared->blocks().used(), 0);
+    shared->blocks().check_integrity();
+    return outputs;
+  }
+
+  Outputs one_at_a_time(const std::vector<Generate>& requests) {
+    Outputs all;
+    Collector collector;
+    Pipeline pipeline{tokenizer, device(1), {}, std::ref(collector)};
+    for (int i = 0; auto& request : requests) {
+      EXPECT_FALSE(pipeline.submit(request));
+      all = collector.wait(++i);
+    }
+    return all;
+  }
+
+  void expect_same_however_they_meet(float temperature) {
+    auto requests = mixed_requests(GetParam() == Isa::scalar ? 6 : 16, temperature);
+
+    auto alone = one_at_a_time(requests);
+
+    PipelineOptions small_chunks;
+    small_chunks.prefill_chunk = 7;
+    PipelineOptions small_batches;
+    small_batches.max_batch_size = 3;
+    EXPECT_EQ(together(requests, {}, 2), alone);
+    EXPECT_EQ(together(requests, small_chunks, 2), alone);
+    EXPECT_EQ(together(requests, small_batches, 1), alone);
+    for (auto& request : requests)
+      EXPECT_EQ(int32_t((alone.at({request.request, 0}).ids.size())), *request.max_tokens);
+  }
+};
+
+TEST_P(Exactness, GreedyRequestsGiveTheSameBitsAloneAndTogether) { expect_same_however_they_meet(0); }
+
+TEST_P(Exactness, SampledRequestsGiveTheSameBitsAloneAndTogether) { expect_same_however_they_meet(1); }
+
+TEST_P(Exactness, ChoicesOfOneRequestDifferAndRepeat) {
+  auto requests = mixed_requests(1, 1);
+  requests[0].n = 3;
+
+  auto first = together(requests, {}, 2);
+  auto second = together(requests, {}, 1);
+
+  EXPECT_EQ(first, second);
+  ASSERT_EQ(first.size(), 3u);
+  EXPECT_NE(first.at({numbered(0), 0}).ids, first.at({numbered(0), 1}).ids);
+  EXPECT_NE(first.at({numbered(0), 1}).ids, first.at({numbered(0), 2}).ids);
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryIsa, Exactness,
+                         testing::ValuesIn(available_isas().begin(), available_isas().end()),
+                         [](auto& info) { return to_string(info.param); });
+
+} // namespace
+} // namespace millrace
