@@ -5,6 +5,7 @@
 #include "model/model.hpp"
 #include "model/sampler.hpp"
 #include "model/text/tokenizer.hpp"
+#include "tests/real_models.hpp"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -12,7 +13,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <ostream>
@@ -23,12 +23,6 @@ namespace {
 constexpr const char* kModelFile = "qwen2.5-0.5b-q4_k_m.gguf";
 constexpr int32_t kContext = 1024;
 constexpr int32_t kRowsPerPass = 64; // bounds the logits in memory: 64 x 151936 floats
-
-std::filesystem::path models_folder() {
-  if (auto* folder = std::getenv("MILLRACE_MODELS")) return folder;
-  auto* home = std::getenv("HOME");
-  return std::filesystem::path(home ? home : "") / ".cache/millrace/models";
-}
 
 std::string read_file(const std::string& name) {
   std::ifstream file(MILLRACE_TEST_DATA "/real/" + name, std::ios::binary);
@@ -53,7 +47,7 @@ void PrintTo(const Tolerance& tolerance, std::ostream* out) {
 class RealWeights : public ::testing::TestWithParam<Tolerance> {
 protected:
   void SetUp() override {
-    auto path = models_folder() / kModelFile;
+    auto path = real_model(kModelFile);
     if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is absent: run tools/fetch_models";
     model_ = Model::open(path.string());
     CpuDeviceOptions options;
@@ -154,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(Float, RealWeights, ::testing::Values(Tolerance{Activat
 INSTANTIATE_TEST_SUITE_P(EightBit, RealWeights, ::testing::Values(Tolerance{Activations::q8, 0.5, 0.1, 0.005}));
 
 TEST(RealTokenizer, EncodesAsTheReference) {
-  auto path = models_folder() / kModelFile;
+  auto path = real_model(kModelFile);
   if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is absent: run tools/fetch_models";
   GgufFile file(path.string());
   Tokenizer tokenizer(file);
