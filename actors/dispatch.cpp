@@ -35,13 +35,19 @@ void DispatchState::go_on() {
   PipelineStats stats = ledger->stats();
   stats.restarts = restarts;
   board->write(stats);
+  for (const Event& event : events)
+    sink(event);
+  events.clear();
 }
 
-DispatchActor::behavior_type dispatch_actor(DispatchActor::stateful_pointer<DispatchState> self, Ledger ledger,
+DispatchActor::behavior_type dispatch_actor(DispatchActor::stateful_pointer<DispatchState> self,
+                                            const PipelineOptions& options, int32_t context_length, EventSink sink,
                                             std::shared_ptr<StatsBoard> board) {
   die_with_text(self, Error::internal);
-  self->state.ledger.emplace(std::move(ledger));
-  self->state.board = std::move(board);
+  auto& state = self->state;
+  state.ledger.emplace(options, context_length, [&state](const Event& event) { state.events.push_back(event); });
+  state.sink = std::move(sink);
+  state.board = std::move(board);
   const auto then_go_on = [self](auto&& act) {
     act(self->state, *self->state.ledger);
     self->state.go_on();

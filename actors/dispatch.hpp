@@ -27,7 +27,7 @@ private:
   PipelineStats stats_;
 };
 
-/// Keeps the ledger and gives out what it says is next. Events leave through the ledger's sink, in its handlers.
+/// Keeps the ledger, gives out what it says is next, and tells the readers.
 struct DispatchState {
   static inline const char* name = "dispatch";
 
@@ -36,17 +36,20 @@ struct DispatchState {
   Ledger::Time now() const;
   void cancel(const StreamId& request);
   void serve(const LocalDeviceActors& actors);
-  /// After each message: sends what may run now, and writes the figures.
+  /// After each message: sends what may run now, writes the figures, and then tells the readers, who may look at them.
   void go_on();
 
   DispatchActor::stateful_pointer<DispatchState> self;
   std::optional<Ledger> ledger;
+  std::vector<Event> events; // that the ledger has made in this handler
+  EventSink sink;
   std::shared_ptr<StatsBoard> board;
   std::optional<LocalDeviceActors> device; // none yet: what is admitted waits
   int64_t restarts = 0;
 };
 
-DispatchActor::behavior_type dispatch_actor(DispatchActor::stateful_pointer<DispatchState> self, Ledger ledger,
+DispatchActor::behavior_type dispatch_actor(DispatchActor::stateful_pointer<DispatchState> self,
+                                            const PipelineOptions& options, int32_t context_length, EventSink sink,
                                             std::shared_ptr<StatsBoard> board);
 
 } // namespace millrace

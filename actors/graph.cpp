@@ -35,7 +35,7 @@ LocalDeviceActors spawn_device(caf::actor_system& system, const Parts& parts, Pi
 
 Graph spawn_graph(caf::actor_system& system, const Parts& parts, Pinning pinning) {
   auto dispatch =
-      system.spawn(dispatch_actor, Ledger(parts.options, parts.context_length, parts.sink), parts.board);
+      system.spawn(dispatch_actor, parts.options, parts.context_length, parts.sink, parts.board);
   auto tokenizer =
       system.spawn(tokenizer_actor, parts.tokenizer, parts.context_length, parts.backlog, dispatch);
   auto supervisor = system.spawn(

@@ -1,0 +1,241 @@
+// The public class with its real threads.
+
+#include "actors/pipeline.hpp"
+#include "tests/actors/actor_test.hpp"
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+namespace millrace::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A Reader that threads may share.
+class SharedReader {
+public:
+  void operator()(const Event& event) {
+    std::lock_guard lock{mutex_};
+    reader_(event);
+    changed_.notify_all();
+  }
+  /// Waits until the predicate holds, and gives what was read until then.
+  Reader wait(const std::function<bool(const Reader&)>& holds) {
+    std::unique_lock lock{mutex_};
+    EXPECT_TRUE(changed_.wait_for(lock, 60s, [&] { return holds(reader_); }));
+    return reader_;
+  }
+  Reader wait_for_ends(size_t ends) {
+    return wait([=](const Reader& reader) { return reader.done.size() + reader.rejected.size() == ends; });
+  }
+  Reader now() {
+    std::lock_guard lock{mutex_};
+    return reader_;
+  }
+
+private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Reader reader_;
+};
+
+/// Holds passes until it is opened.
+class Gate {
+public:
+  void pass() {
+    std::unique_lock lock{mutex_};
+    ++arrived_;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return open_; });
+  }
+  void wait_for_arrival() {
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [this] { return arrived_ > 0; });
+  }
+  void open() {
+    std::lock_guard lock{mutex_};
+    open_ = true;
+    changed_.notify_all();
+  }
+
+private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int arrived_ = 0;
+  bool open_ = false;
+};
+
+Generate request(int id, int32_t max_tokens = 20) {
+  Generate generate;
+  generate.request = stream_id(id);
+  generate.prompt = "Once upon a time, number " + std::to_string(id);
+  generate.max_tokens = max_tokens;
+  generate.ignore_eos = true;
+  generate.sampling.seed = uint64_t(id);
+  return generate;
+}
+
+class PipelineTest : public ::testing::Test {
+protected:
+  void start(const PipelineOptions& options = {}) {
+    pipeline = std::make_unique<Pipeline>(tokenizer, device, options, std::ref(reader));
+  }
+
+  std::shared_ptr<const Tokenizer> tokenizer = tiny_tokenizer();
+  std::shared_ptr<FakeDevice> device = std::make_shared<FakeDevice>();
+  SharedReader reader;
+  std::unique_ptr<Pipeline> pipeline;
+};
+
+TEST_F(PipelineTest, ManyThreadsGetTheSameAsOne) {
+  start();
+  for (int id = 0; id < 16; ++id) {
+    EXPECT_FALSE(pipeline->submit(request(id)));
+    reader.wait_for_ends(size_t(id) + 1);
+  }
+  const auto alone = reader.now().outputs;
+
+  SharedReader together;
+  Pipeline busy(tokenizer, device, {.max_batch_size = 8, .prefill_chunk = 5}, std::ref(together));
+  std::vector<std::thread> clients;
+  for (int first = 0; first < 16; first += 4)
+    clients.emplace_back([&, first] {
+      for (int id = first; id < first + 4; ++id)
+        EXPECT_FALSE(busy.submit(request(id)));
+    });
+  for (std::thread& client : clients)
+    client.join();
+
+  EXPECT_EQ(together.wait_for_ends(16).outputs, alone);
+  EXPECT_EQ(busy.stats().generated_tokens, 16 * 20);
+  EXPECT_EQ(busy.stats().finished, 16);
+}
+
+TEST_F(PipelineTest, RefusesAtOnceWhatBreaksALimit) {
+  start();
+  Generate wrong = request(1);
+  wrong.sampling.top_p = 0;
+
+  EXPECT_EQ(pipeline->submit(wrong)->field, "sampling.top_p");
+  EXPECT_EQ(pipeline->limits().context_length, 128);
+  EXPECT_EQ(pipeline->limits().vocab_size, 512);
+}
+
+TEST_F(PipelineTest, APoolSmallerThanTheContextBoundsTheContext) {
+  device = std::make_shared<FakeDevice>(FakeDevice::Shape{.context_length = 128, .n_blocks = 3});
+  start();
+
+  EXPECT_EQ(pipeline->limits().context_length, 3 * kBlockSize);
+  EXPECT_FALSE(pipeline->submit(request(1, 1000)));
+  EXPECT_EQ(reader.wait_for_ends(1).output(1).reason, "length");
+}
+
+TEST_F(PipelineTest, RefusesAnIdThatIsInUseAndTakesItWhenItIsNot) {
+  Gate gate;
+  device->before_pass = [&](int, auto) { gate.pass(); };
+  start();
+
+  EXPECT_FALSE(pipeline->submit(request(1)));
+  EXPECT_EQ(pipeline->submit(request(1))->code, Error::conflict);
+  gate.open();
+  reader.wait_for_ends(1);
+}
+
+TEST_F(PipelineTest, ChoosesASeedAndTellsIt) {
+  start();
+  Generate unseeded = request(1);
+  unseeded.sampling.seed.reset();
+  EXPECT_FALSE(pipeline->submit(unseeded));
+  const Reader first = reader.wait_for_ends(1);
+
+  Generate again = request(2);
+  again.prompt = unseeded.prompt;
+  again.sampling.seed = first.started.at(stream_id(1)).seed;
+  EXPECT_FALSE(pipeline->submit(again));
+  Reader second = reader.wait_for_ends(2);
+
+  EXPECT_EQ(second.output(1), second.output(2));
+}
+
+TEST_F(PipelineTest, CancelsWhileAPassRuns) {
+  Gate gate;
+  device->before_pass = [&](int, auto) { gate.pass(); };
+  start();
+  EXPECT_FALSE(pipeline->submit(request(1)));
+  EXPECT_FALSE(pipeline->submit(request(2)));
+  gate.wait_for_arrival();
+
+  pipeline->cancel(stream_id(1));
+  pipeline->cancel(stream_id(99));
+  Reader cancelled = reader.wait_for_ends(1); // the reader doesn't wait for the pass
+  EXPECT_EQ(cancelled.output(1).reason, "cancelled");
+
+  gate.open();
+  EXPECT_EQ(reader.wait_for_ends(2).output(2).reason, "length");
+}
+
+TEST_F(PipelineTest, DrainsAndRefusesMeanwhile) {
+  Gate gate;
+  device->before_pass = [&](int, auto) { gate.pass(); };
+  start();
+  EXPECT_FALSE(pipeline->submit(request(1)));
+  gate.wait_for_arrival();
+
+  EXPECT_FALSE(pipeline->drain(1ms));
+  EXPECT_EQ(pipeline->submit(request(2))->code, Error::draining);
+  gate.open();
+  EXPECT_TRUE(pipeline->drain(60s));
+  EXPECT_EQ(reader.now().done.size(), 1u);
+}
+
+TEST_F(PipelineTest, EndsEveryRequestWhenItIsDestroyed) {
+  for (int round = 0; round < 40; ++round) {
+    SharedReader shared;
+    {
+      Pipeline busy(tokenizer, device, {.max_batch_size = 3, .prefill_chunk = 8}, std::ref(shared));
+      for (int id = 0; id < 10; ++id)
+        EXPECT_FALSE(busy.submit(request(id, 90)));
+      if (round % 2)
+        shared.wait([&](const Reader& reader) { return reader.progress > round % 10; });
+    }
+    EXPECT_EQ(shared.now().done.size(), 10u);
+    EXPECT_EQ(device->blocks().used(), 0);
+    device->blocks().check_integrity();
+  }
+}
+
+TEST_F(PipelineTest, GoesOnExactlyWhenTheDeviceFails) {
+  start();
+  for (int id = 0; id < 6; ++id)
+    EXPECT_FALSE(pipeline->submit(request(id)));
+  const auto expected = reader.wait_for_ends(6).outputs;
+  pipeline.reset();
+
+  device->before_pass = [first = device->passes()](int pass, auto) {
+    if (pass == first + 1 || pass == first + 9)
+      throw std::runtime_error("injected fault");
+  };
+  SharedReader shared;
+  Pipeline failing(tokenizer, device, {}, std::ref(shared));
+  for (int id = 0; id < 6; ++id)
+    EXPECT_FALSE(failing.submit(request(id)));
+
+  EXPECT_EQ(shared.wait_for_ends(6).outputs, expected);
+  EXPECT_EQ(failing.stats().restarts, 2);
+}
+
+TEST_F(PipelineTest, EndsRequestsOfADeviceThatIsLost) {
+  device->before_pass = [](int, auto) { throw std::runtime_error("injected fault"); };
+  start();
+
+  EXPECT_FALSE(pipeline->submit(request(1)));
+  Reader ended = reader.wait_for_ends(1);
+
+  EXPECT_EQ(ended.output(1).error, "device_lost");
+  EXPECT_FALSE(pipeline->submit(request(2)));
+  EXPECT_EQ(reader.wait_for_ends(2).rejected.at(stream_id(2)).error, "device_lost");
+}
+
+} // namespace
+} // namespace millrace::testing
