@@ -43,6 +43,7 @@ struct Pipeline::State {
         EventSink sink);
   ~State();
 
+  PipelineOptions options;
   std::shared_ptr<Device> device;
   Limits limits;
   std::shared_ptr<Backlog> backlog;
@@ -54,8 +55,8 @@ struct Pipeline::State {
 };
 
 Pipeline::State::State(std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<Device> device_,
-                       const PipelineOptions& options, EventSink sink)
-    : device(std::move(device_)), backlog(std::make_shared<Backlog>(kMaxBacklogBytes, options.max_queued_requests)),
+                       const PipelineOptions& given, EventSink sink)
+    : options(checked(given)), device(std::move(device_)), backlog(std::make_shared<Backlog>(kMaxBacklogBytes, options.max_queued_requests)),
       open(std::move(sink)) {
   limits.vocab_size = device->config().vocab_size;
   // A sequence that does not fit the pool would wait for ever, so the pool bounds the context, too.
@@ -64,7 +65,7 @@ Pipeline::State::State(std::shared_ptr<const Tokenizer> tokenizer, std::shared_p
   graph = spawn_graph(system,
                       {.tokenizer = std::move(tokenizer),
                        .device = device,
-                       .options = checked(options),
+                       .options = options,
                        .context_length = limits.context_length,
                        .backlog = backlog,
                        .board = board,

@@ -19,12 +19,21 @@ std::string text_of(const caf::error& reason) {
 
 void SupervisorState::start_device() {
   ending_device = false;
-  const LocalDeviceActors actors = charges.spawn_device();
-  device = {caf::actor_cast<caf::actor>(actors.prefill), caf::actor_cast<caf::actor>(actors.decode),
-            caf::actor_cast<caf::actor>(actors.sampler)};
-  for (const caf::actor& actor : device)
-    self->monitor(actor);
-  self->send(charges.dispatch, actors);
+  try {
+    const LocalDeviceActors actors = charges.spawn_device();
+    device = {caf::actor_cast<caf::actor>(actors.prefill), caf::actor_cast<caf::actor>(actors.decode),
+              caf::actor_cast<caf::actor>(actors.sampler)};
+    for (const caf::actor& actor : device)
+      self->monitor(actor);
+    self->send(charges.dispatch, actors);
+  } catch (const std::exception& exception) { // no thread, no memory: who would still answer, if this actor died of it?
+    give_up(exception.what());
+  }
+}
+
+void SupervisorState::give_up(const std::string& why) {
+  charges.report(charges.device_name + " is given up: " + why);
+  self->send(charges.dispatch, lost_atom_v);
 }
 
 void SupervisorState::on_down(const caf::down_msg& down) {
@@ -50,8 +59,7 @@ void SupervisorState::on_device_actor_down(const caf::down_msg& down) {
     return;
   if (budget.spend(self->system().clock().now()))
     return start_device();
-  charges.report(charges.device_name + " is given up");
-  self->send(charges.dispatch, lost_atom_v);
+  give_up("its actors died too often");
 }
 
 void SupervisorState::end_device() {

@@ -32,6 +32,7 @@ struct SupervisorState {
   explicit SupervisorState(SupervisorActor::stateful_pointer<SupervisorState> self) : self(self) {}
 
   void start_device();
+  void give_up(const std::string& why);
   void on_down(const caf::down_msg& down);
   void on_device_actor_down(const caf::down_msg& down);
   void end_device();

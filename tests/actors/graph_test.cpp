@@ -540,7 +540,7 @@ TEST_F(GraphTest, GivesADeviceUpThatDiesTooOften) {
   EXPECT_EQ(reports, (std::vector<std::string>{
                          "an actor of fake:0 ended: injected fault", "an actor of fake:0 ended: injected fault",
                          "an actor of fake:0 ended: injected fault", "an actor of fake:0 ended: injected fault",
-                         "fake:0 is given up"}));
+                         "fake:0 is given up: its actors died too often"}));
   expect_idle();
 }
 

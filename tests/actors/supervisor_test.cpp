@@ -24,6 +24,8 @@ protected:
   LocalDeviceActors spawn_device() {
     // The predecessors have let go of everything.
     EXPECT_TRUE(generations.empty() || alive == 0);
+    if (spawning_fails)
+      throw std::runtime_error("no more threads");
     alive = 3;
     const auto watch = [this](auto* actor) { actor->attach_functor([this] { --alive; }); };
     generations.push_back(
@@ -45,6 +47,7 @@ protected:
     return generations.back();
   }
 
+  bool spawning_fails = false;
   int alive = 0, ends_of_dispatch = 0, served = 0, lost = 0;
   std::vector<LocalDeviceActors> generations;
   TokenizerActor tokenizer = system.spawn(
@@ -86,6 +89,14 @@ TEST_F(SupervisorTest, GivesTheDeviceUpAtTheFourthDeathInAMinute) {
 
   EXPECT_EQ(generations.size(), 4u);
   EXPECT_EQ(alive, 0);
+  EXPECT_EQ(lost, 1);
+}
+
+TEST_F(SupervisorTest, GivesADeviceUpWhoseActorsCannotBeSpawned) {
+  spawning_fails = true;
+  self->send_exit(generations.back().decode, caf::exit_reason::kill);
+  run();
+
   EXPECT_EQ(lost, 1);
 }
 
