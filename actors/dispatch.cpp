@@ -6,8 +6,8 @@ namespace millrace {
 
 Ledger::Time DispatchState::now() const { return self->system().clock().now(); }
 
-// Decode is told directly, so that the batch is smaller after its pass, and again through prefill, which may just be handing
-// the sequence on.
+// A sequence that prefill is just handing on escapes both. The sampler, told by prefill, does not know it any more, so it ends
+// with its first step.
 void DispatchState::cancel(const StreamId& request) {
   for (const SequenceId& id : ledger->cancel(request, now())) {
     if (!device)

@@ -41,7 +41,7 @@ using DispatchActor = caf::typed_actor<
 using PrefillActor = caf::typed_actor<
   // Queues a sequence until there are blocks for all that it may become; bounded by dispatch.
   caf::reacts_to<Sequence>,
-  // Drops a sequence and tells decode and sampler, who may have it already.
+  // Drops a sequence and tells the sampler, behind the message that opened it.
   caf::reacts_to<CancelSequence>,
   // Looks again for blocks, since some have become free.
   caf::reacts_to<freed_atom>,

@@ -17,7 +17,7 @@ struct SequenceStarted {
   MILLRACE_FIELDS(sequence)
 };
 
-/// dispatch -> prefill -> decode and sampler: nobody wants this sequence any more.
+/// dispatch -> prefill and decode, prefill -> sampler: nobody wants this sequence any more.
 struct CancelSequence {
   static constexpr std::string_view kType = "cancel_sequence";
   SequenceId sequence;

@@ -60,7 +60,6 @@ PrefillActor::behavior_type prefill_actor(PrefillActor::stateful_pointer<Prefill
       },
       [=](const CancelSequence& cancel) {
         self->state.queue->cancel(cancel.sequence);
-        self->send(self->state.decode, cancel);
         self->send(self->state.sampler, cancel);
         self->state.schedule_step();
       },
