@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <new>
 #include <sys/mman.h>
-#include <utility>
 #include <vector>
 
 namespace millrace {
@@ -104,8 +103,9 @@ void ActivationRows::set(const float* x, int64_t rows, int64_t cols, Activations
 
 const ActivationRows::Quantised& ActivationRows::quantised(ThreadPool& pool) const {
   Quantised& out = prepared_->quantised;
-  if (std::exchange(prepared_->has_quantised, true)) return out;
-  const size_t elements = size_t((rows_ + kRowGroup - 1) / kRowGroup * kRowGroup * (cols_ / kRun));
+  if (prepared_->has_quantised) return out;
+  out.group = rows_ == 1 ? 1 : kRowGroup;
+  const size_t elements = size_t((rows_ + kRowGroup - 1) / kRowGroup * out.group * (cols_ / kRun));
   if (out.scale.size() < elements) {
     out.q.resize(elements * kRun);
     out.scale.resize(elements);
@@ -117,17 +117,19 @@ const ActivationRows::Quantised& ActivationRows::quantised(ThreadPool& pool) con
     for (int64_t row = int64_t{group} * kRowGroup; row < end; ++row)
       kernels_of(isa_).quantise(out, x_ + row * cols_, row, cols_);
   });
+  prepared_->has_quantised = true;
   return out;
 }
 
 const ActivationRows::Floats& ActivationRows::floats(ThreadPool& pool) const {
   Floats& out = prepared_->floats;
-  if (std::exchange(prepared_->has_floats, true)) return out;
+  if (prepared_->has_floats) return out;
   if (rows_ < 4) {
     out.x = x_;
     out.group_stride = kRowGroup * cols_;
     out.row_stride = cols_;
     out.k_stride = 1;
+    prepared_->has_floats = true;
     return out;
   }
   const int64_t groups = (rows_ + kRowGroup - 1) / kRowGroup;
@@ -142,6 +144,7 @@ const ActivationRows::Floats& ActivationRows::floats(ThreadPool& pool) const {
     for (int64_t row = group * kRowGroup; row < std::min<int64_t>(rows_, (group + 1) * kRowGroup); ++row)
       for (int64_t k = 0; k < cols_; ++k) to[k * kRowGroup + row % kRowGroup] = x_[row * cols_ + k];
   });
+  prepared_->has_floats = true;
   return out;
 }
 

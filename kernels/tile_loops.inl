@@ -116,7 +116,7 @@ template <int kRows> inline void store_outputs(const Float* acc, float* out, int
 template <BlockFormat F, int kRows>
 inline void q8_rows(float* out, int lanes, const uint8_t* tile, int half, const TileJob& job, int64_t m0) {
   const int64_t runs = job.cols / kRun;
-  const int64_t first = ActivationRows::Quantised::element(m0, 0, runs);
+  const int64_t first = job.quantised->element(m0, 0, runs);
   const int8_t* q = job.quantised->q.data() + first * kRun;
   const float* scale = job.quantised->scale.data() + first;
   const int32_t* q_sum = job.quantised->sum.data() + first * 2;
@@ -125,7 +125,8 @@ inline void q8_rows(float* out, int lanes, const uint8_t* tile, int half, const 
   for (auto& a : acc) a = Vec::zero();
   RunScales<F> s{};
   Int u[8];
-  for (int64_t r = 0; r < runs; ++r, q += kRowGroup * kRun, scale += kRowGroup, q_sum += 2 * kRowGroup) {
+  const int64_t group = job.quantised->group;
+  for (int64_t r = 0; r < runs; ++r, q += group * kRun, scale += group, q_sum += 2 * group) {
     if (r % F.runs_per_scale() == 0) {
       load_group(s, tile, half);
       tile += scale_bytes(F);
@@ -331,7 +332,7 @@ void quantise_row(ActivationRows::Quantised& out, const float* x, int64_t row, i
     const auto [amax, poison] = range_of(x);
     const float ratio = 127.0f / amax;
     const bool usable = poison == 0 && ratio <= std::numeric_limits<float>::max();
-    const int64_t at = ActivationRows::Quantised::element(row, r, runs);
+    const int64_t at = out.element(row, r, runs);
     out.scale[size_t(at)] = amax / 127.0f + poison;
     int8_t* q = out.q.data() + at * kRun;
     alignas(64) int32_t value[kRun] = {};

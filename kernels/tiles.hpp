@@ -42,13 +42,14 @@ void pack_tile(uint8_t* tile, const Matrix& w, int64_t first);
 inline constexpr int kRowGroup = 16;
 
 /// x in 8 bits. A group of rows holds, for each run, its rows side by side: element (row, run) is number
-/// ((row / 16) * runs + run) * 16 + row % 16.
+/// ((row / 16) * runs + run) * group + row % 16.
 struct ActivationRows::Quantised {
   std::vector<int8_t> q;      // 32 codes an element, -127 … 127
   std::vector<float> scale;   // x is about scale * q; NaN where x is not finite
   std::vector<int32_t> sum;   // two an element: sums of the first and the last 16 codes
-  static int64_t element(int64_t row, int64_t run, int64_t runs) {
-    return (row / kRowGroup * runs + run) * kRowGroup + row % kRowGroup;
+  int64_t group = kRowGroup;  // 1 for a single row: 512 bytes apart, its codes would use an eighth of the L1 sets
+  int64_t element(int64_t row, int64_t run, int64_t runs) const {
+    return (row / kRowGroup * runs + run) * group + row % kRowGroup;
   }
 };
 
