@@ -24,6 +24,7 @@ struct Options {
   bool detokenize = false;
   bool ids_only = false;
   bool json = false;
+  std::vector<std::string> ids; // what follows the first, where each id is an argument of its own
 };
 
 struct Tokens {
@@ -61,8 +62,10 @@ int encode(const Options& options, const Tokenizer& tokenizer) {
 }
 
 int decode(const Options& options, const Tokenizer& tokenizer) {
-  const auto text =
-      tokenizer.decode(parse_ids(read_text(options.source), tokenizer.vocab_size(), "--detokenize"));
+  std::string ids = read_text(options.source);
+  for (const auto& more : options.ids)
+    ids += ' ' + more;
+  const auto text = tokenizer.decode(parse_ids(ids, tokenizer.vocab_size(), "--detokenize"));
   if (options.json)
     print_line(to_json(Text{text, {text}}));
   else
@@ -71,6 +74,8 @@ int decode(const Options& options, const Tokenizer& tokenizer) {
 }
 
 int tokenize(const Options& options) {
+  if (!options.detokenize && !options.ids.empty())
+    throw UsageError("one text is expected; put it in quotes");
   const auto model = load_model(options.model);
   const auto tokenizer = load_tokenizer(*model, options.model);
   return options.detokenize ? decode(options, *tokenizer) : encode(options, *tokenizer);
@@ -85,6 +90,7 @@ void add_tokenize(CLI::App& program, Action& chosen) {
       .add_option("text", options->source.text,
                   "Text, or ids with --detokenize; - reads stdin, byte for byte")
       ->option_text(" ");
+  command.add_option("ids", options->ids, "More ids, with --detokenize")->option_text(" ");
   command.add_option("--file", options->source.file, "Read a file instead, byte for byte")
       ->option_text("FILE");
   add_model_path(command, options->model);

@@ -8,6 +8,11 @@ TEXTS = ["Once upon a time", " leading  and   inner spaces ", "line\n\nbreaks\r\
 
 
 class TokenizeTest(ProgramTest):
+    def test_ids_may_be_one_argument_or_many(self):
+        expected = self.output("tokenize", "--detokenize", "443 309,259")
+        self.assertEqual(self.output("tokenize", "--detokenize", "443", "309", "259"), expected)
+        self.assertEqual(expected, b" there was a")
+
     def test_gives_back_the_text(self):
         for text in TEXTS:
             with self.subTest(text=text):
