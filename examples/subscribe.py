@@ -3,7 +3,7 @@
 
 ZeroMQ drops what a slow subscriber does not take: `seq` shows it, `replay` brings it again, each event is taken once.
 The rules are in messages/PROTOCOL.md. Needs Debian's python3-zmq and python3-msgpack."""
-import argparse, json, msgpack, os, sys, time, zmq
+import argparse, json, msgpack, os, signal, sys, time, zmq
 
 PATIENCE = 4.0  # seconds without an answer, or without an event (two heartbeats), until we ask again
 
@@ -83,7 +83,6 @@ class Follower:
             self.repair()
         self.show(self.done, "\n")
 
-
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("prompt", nargs="?", default="Once upon a time")
 parser.add_argument("--requests", default="tcp://127.0.0.1:5555", help="ROUTER endpoint of the gateway")
@@ -93,6 +92,7 @@ for flag, text in ("-n", "at most so many tokens"), ("--seed", "of the draws"), 
     parser.add_argument(flag, type=int, help=text)
 parser.add_argument("--json", action="store_true", help="one event a line instead of the text")
 parser.add_argument("--stream", metavar="HEX", help="join this stream instead of submitting a prompt")
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
 follower = Follower(parser.parse_args())
 print(f"stream {follower.stream.hex()}", file=sys.stderr, flush=True)
 follower.follow()
