@@ -9,7 +9,8 @@ endif()
 
 # Contraction into FMA is written out where it is wanted: what a row computes
 # must not depend on what the compiler fused (docs: origin rule).
-add_compile_options(-Wall -Wextra -ffp-contract=off)
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
+                    $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
 
 # All includes are spelt from the top of the tree.
 include_directories(${PROJECT_SOURCE_DIR})
