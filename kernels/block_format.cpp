@@ -97,6 +97,14 @@ void read_q6_k(Run& run, const uint8_t* p, int j) {
   }
 }
 
+// d, scales_h (two bits a run), scales_l[4] (four bits a run), qs[128]: six bits each, biased by 32
+void read_iq4_xs(Run& run, const uint8_t* p, int j) {
+  run.d = load16(p);
+  const int low = p[4 + j / 2] >> (j % 2 * 4) & 15, high = load16(p + 2) >> (2 * j) & 3;
+  run.sub.fill(uint8_t((low | high << 4) - 32));
+  read_nibbles(run, p + 8 + 16 * j);
+}
+
 } // namespace
 
 Run read_run(const std::byte* row, int64_t index, DType type) {
@@ -134,6 +142,7 @@ Run read_run(const std::byte* row, int64_t index, DType type) {
   case DType::q4_k: read_q4_k(run, p, j); break;
   case DType::q5_k: read_q5_k(run, p, j); break;
   case DType::q6_k: read_q6_k(run, p, j); break;
+  case DType::iq4_xs: read_iq4_xs(run, p, j); break;
   case DType::f32: case DType::f16: case DType::bf16: assert(false && "not a quantised type"); break;
   }
   return run;

@@ -50,6 +50,7 @@ constexpr BlockFormat block_format(DType type) {
   case DType::q5_1: return {5, Scales::d_min, 0};
   case DType::q8_0: return {8, Scales::d, 128};
   case DType::iq4_nl: return {4, Scales::d, 0, true};
+  case DType::iq4_xs: return {4, Scales::sub16, 0, true}; // one scale a run, told twice
   case DType::q2_k: return {4, Scales::sub16_min, 0};
   case DType::q3_k: return {4, Scales::sub16, 4};
   case DType::q4_k: return {4, Scales::sub32_min, 0};

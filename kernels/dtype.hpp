@@ -10,7 +10,7 @@ namespace millrace {
 /// How numbers are stored. Values are GGML's type ids, as found in GGUF files.
 enum class DType : uint32_t {
   f32 = 0, f16 = 1, q4_0 = 2, q4_1 = 3, q5_0 = 6, q5_1 = 7, q8_0 = 8,
-  q2_k = 10, q3_k = 11, q4_k = 12, q5_k = 13, q6_k = 14, iq4_nl = 20, bf16 = 30,
+  q2_k = 10, q3_k = 11, q4_k = 12, q5_k = 13, q6_k = 14, iq4_nl = 20, iq4_xs = 23, bf16 = 30,
 };
 
 /// A block of `values` numbers takes `bytes` bytes.

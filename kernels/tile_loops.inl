@@ -272,6 +272,7 @@ void q8_tiles(const TileJob& job) {
   case DType::q5_1: return for_tiles<Q8<block_format(DType::q5_1)>::Rows>(job);
   case DType::q8_0: return for_tiles<Q8<block_format(DType::q8_0)>::Rows>(job);
   case DType::iq4_nl: return for_tiles<Q8<block_format(DType::iq4_nl)>::Rows>(job);
+  case DType::iq4_xs: return for_tiles<Q8<block_format(DType::iq4_xs)>::Rows>(job);
   case DType::q2_k: return for_tiles<Q8<block_format(DType::q2_k)>::Rows>(job);
   case DType::q3_k: return for_tiles<Q8<block_format(DType::q3_k)>::Rows>(job);
   case DType::q4_k: return for_tiles<Q8<block_format(DType::q4_k)>::Rows>(job);
@@ -292,6 +293,7 @@ void f32_tiles(const TileJob& job) {
   case DType::q5_1: return for_tiles<F32<block_format(DType::q5_1)>::Rows>(job);
   case DType::q8_0: return for_tiles<F32<block_format(DType::q8_0)>::Rows>(job);
   case DType::iq4_nl: return for_tiles<F32<block_format(DType::iq4_nl)>::Rows>(job);
+  case DType::iq4_xs: return for_tiles<F32<block_format(DType::iq4_xs)>::Rows>(job);
   case DType::q2_k: return for_tiles<F32<block_format(DType::q2_k)>::Rows>(job);
   case DType::q3_k: return for_tiles<F32<block_format(DType::q3_k)>::Rows>(job);
   case DType::q4_k: return for_tiles<F32<block_format(DType::q4_k)>::Rows>(job);

@@ -45,7 +45,7 @@ TEST(Dequantize, GivesGgmlsBitsForEveryType) {
 }
 
 TEST(DType, RefusesIdsThatAreNotOurs) {
-  for (uint32_t id : {4u, 5u, 9u, 15u, 16u, 24u, 29u, 31u, 1000u, 0xffffffffu}) EXPECT_FALSE(dtype_from_id(id)) << id;
+  for (uint32_t id : {4u, 5u, 9u, 15u, 16u, 22u, 24u, 29u, 31u, 1000u, 0xffffffffu}) EXPECT_FALSE(dtype_from_id(id)) << id;
 }
 
 TEST(DType, CountsTheBytesOfARow) {

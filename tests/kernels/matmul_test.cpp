@@ -17,7 +17,8 @@ namespace millrace {
 namespace {
 
 constexpr DType kTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1,
-                            DType::q8_0, DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_nl};
+                            DType::q8_0, DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_nl,
+                            DType::iq4_xs};
 
 uint16_t small_f16(std::mt19937& rng) { return uint16_t(0x2400 | (rng() & 0x3ff)); } // 0.016 … 0.031
 

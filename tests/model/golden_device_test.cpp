@@ -99,6 +99,17 @@ TEST_P(GoldenFloat, LogitsOfQuantisedFiles) {
   }
 }
 
+// One file with Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL and IQ4_XS.
+TEST_P(GoldenFloat, LogitsAndGreedyTokensOfKQuants) {
+  auto golden = tiny_golden("llama-kq");
+  auto cpu = device("llama-kq-mixed");
+  for (auto& sequence : golden["sequences"])
+    EXPECT_LT(compare(*cpu, sequence["tokens"], sequence).max, kDequantisedTolerance);
+  ASSERT_GT(golden["greedy"]["min_top2_margin"].get<double>(), 2 * kDequantisedTolerance);
+  auto want = golden["greedy"]["tokens"].get<std::vector<TokenId>>();
+  EXPECT_EQ(greedy(*cpu, golden["greedy"]["prompt"], want.size()), want);
+}
+
 TEST_P(GoldenFloat, GreedyTokens) {
   for (std::string name : {"llama", "qwen2", "llama3-rope"}) {
     auto golden = tiny_golden(name);
@@ -129,6 +140,19 @@ TEST_P(GoldenQ8, LogitsOfF32Files) {
     auto sequence = tiny_golden(name)["sequences"].back();
     EXPECT_LT(compare(*device(name + "-F32"), sequence["tokens"], sequence).max, kFloatTolerance) << name;
   }
+}
+
+TEST_P(GoldenQ8, LogitsOfKQuants) {
+  auto golden = tiny_golden("llama-kq");
+  auto cpu = device("llama-kq-mixed");
+  Distance all;
+  for (auto& sequence : golden["sequences"]) {
+    auto distance = compare(*cpu, sequence["tokens"], sequence);
+    EXPECT_LT(distance.max, 0.3);
+    all.sum += distance.sum;
+    all.count += distance.count;
+  }
+  EXPECT_LT(all.mean(), 0.05);
 }
 
 TEST_P(GoldenQ8, LogitsOfQuantisedFiles) {
