@@ -9,6 +9,7 @@ function(millrace_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gtest_main)
+  target_compile_options(${name} PRIVATE -O1) # they run for seconds and compile for minutes
   target_compile_definitions(${name} PRIVATE
     MILLRACE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/golden" ${ARG_DEFINITIONS})
   set(properties TIMEOUT ${ARG_TIMEOUT})
