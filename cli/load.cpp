@@ -3,6 +3,7 @@
 #include "cli/errors.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
+#include "model/default/default_model.hpp"
 
 #include <filesystem>
 #include <stdexcept>
@@ -47,14 +48,21 @@ std::shared_ptr<const Model> load_model(const ModelOptions& options) {
                    [&] { return options.path.empty() ? Model::built_in() : Model::open(options.path); });
 }
 
-std::shared_ptr<const Tokenizer> load_tokenizer(const Model& model, const ModelOptions& options) {
-  return with_path(options, [&] { return std::make_shared<const Tokenizer>(model.file()); });
+std::unique_ptr<const GgufFile> load_file(const ModelOptions& options) {
+  return with_path(options, [&] {
+    return options.path.empty() ? std::make_unique<const GgufFile>(default_model_bytes())
+                                : std::make_unique<const GgufFile>(options.path);
+  });
+}
+
+std::shared_ptr<const Tokenizer> load_tokenizer(const GgufFile& file, const ModelOptions& options) {
+  return with_path(options, [&] { return std::make_shared<const Tokenizer>(file); });
 }
 
 Engine load_engine(const ModelOptions& options) {
   Engine engine;
   engine.model = load_model(options);
-  engine.tokenizer = load_tokenizer(*engine.model, options);
+  engine.tokenizer = load_tokenizer(engine.model->file(), options);
   engine.device = with_path(options, [&] { return make_device(engine.model, options); });
   return engine;
 }

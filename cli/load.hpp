@@ -19,8 +19,10 @@ struct Engine {
 
 /// The file of -m, or the built-in model. Throws std::runtime_error that begins with the path.
 std::shared_ptr<const Model> load_model(const ModelOptions& options);
-/// Throws std::runtime_error that begins with the path.
-std::shared_ptr<const Tokenizer> load_tokenizer(const Model& model, const ModelOptions& options);
+/// The same file without reading a model from it: it may hold a vocabulary alone, of any architecture.
+std::unique_ptr<const GgufFile> load_file(const ModelOptions& options);
+/// The tokenizer points into the file. Throws std::runtime_error that begins with the path.
+std::shared_ptr<const Tokenizer> load_tokenizer(const GgufFile& file, const ModelOptions& options);
 /// All three, with a progress bar on a terminal. Throws UsageError for a device that does not exist.
 Engine load_engine(const ModelOptions& options);
 

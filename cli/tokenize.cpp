@@ -76,8 +76,8 @@ int decode(const Options& options, const Tokenizer& tokenizer) {
 int tokenize(const Options& options) {
   if (!options.detokenize && !options.ids.empty())
     throw UsageError("one text is expected; put it in quotes");
-  const auto model = load_model(options.model);
-  const auto tokenizer = load_tokenizer(*model, options.model);
+  const auto file = load_file(options.model); // no Model: vocabularies without weights do as well
+  const auto tokenizer = load_tokenizer(*file, options.model);
   return options.detokenize ? decode(options, *tokenizer) : encode(options, *tokenizer);
 }
 

@@ -1,8 +1,9 @@
 import json
+import os
 import tempfile
 import unittest
 
-from program import ProgramTest
+from program import GOLDEN, ProgramTest
 
 TEXTS = ["Once upon a time", " leading  and   inner spaces ", "line\n\nbreaks\r\n\tand tabs", "naïve café — 你好 🦊", "<s>", "x"]
 
@@ -63,6 +64,20 @@ class TokenizeTest(ProgramTest):
 
             self.assertEqual(self.output("tokenize", "--file", file.name),
                              self.output("tokenize", "two lines\nand an end\n"))
+
+    def test_takes_a_vocabulary_without_a_model(self):
+        path = os.path.join(GOLDEN, "vocab", "ggml-vocab-gpt-2.gguf")
+        with open(path + ".inp", newline="", encoding="utf-8") as file:
+            texts = file.read().split("\n__ggml_vocab_test__\n")
+        with open(path + ".out") as file:
+            lines = file.read().split("\n")
+        self.assertGreater(len(texts), 40)
+
+        for text, line in list(zip(texts, lines))[::5]:
+            with self.subTest(text=text):
+                told = json.loads(self.output("tokenize", "-m", path, "--no-bos", "--json", "-", stdin=text.encode()))
+
+                self.assertEqual(told["ids"], [int(id) for id in line.split()])
 
     def test_refuses_ids_that_are_none(self):
         for ids in ("1,x", "-1", "99999999", "1.5"):
