@@ -2,6 +2,8 @@
 
 #include "actors/exceptions.hpp"
 
+#include <algorithm>
+
 namespace millrace {
 namespace {
 
@@ -13,28 +15,44 @@ Rejected rejected(const StreamId& request, Error error, std::string field, std::
 }
 
 std::vector<TokenId> prompt_ids(const Generate& request, const Tokenizer& tokenizer) {
+  std::vector<TokenId> ids;
   if (request.prompt_ids)
-    return *request.prompt_ids;
-  auto ids = tokenizer.encode(request.prompt.value_or(""),
-                              {.add_bos = request.add_bos, .parse_special = request.parse_special});
+    ids = *request.prompt_ids;
+  else
+    ids = tokenizer.encode(request.prompt.value_or(""),
+                           {.add_bos = request.add_bos, .parse_special = request.parse_special});
   if (ids.empty() && request.add_bos && tokenizer.bos() >= 0)
     ids.push_back(tokenizer.bos());
   return ids;
 }
 
+Rejected too_long(const Generate& request, const char* field, const std::string& count, int32_t context_length) {
+  return rejected(request.request, Error::prompt_too_long, field,
+                  "has " + count + " tokens; with one generated token it must fit the context of " +
+                      std::to_string(context_length));
+}
+
 } // namespace
 
-std::variant<Prompt, Rejected> encode_prompt(Generate request, const Tokenizer& tokenizer, int32_t context_length) {
+size_t longest_token(const Tokenizer& tokenizer) {
+  size_t longest = 1;
+  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id)
+    longest = std::max({longest, tokenizer.bytes(id).size(), tokenizer.piece(id).size()});
+  return longest;
+}
+
+std::variant<Prompt, Rejected> encode_prompt(Generate request, const Tokenizer& tokenizer, size_t longest_token,
+                                             int32_t context_length) {
   const char* field = request.prompt_ids ? "prompt_ids" : "prompt";
+  // Others wait while a prompt is encoded, so one that can't fit is not.
+  if (const size_t least = request.prompt ? request.prompt->size() / longest_token : 0; least >= size_t(context_length))
+    return too_long(request, field, "at least " + std::to_string(least), context_length);
   std::vector<TokenId> ids = prompt_ids(request, tokenizer);
   if (ids.empty())
     return rejected(request.request, Error::invalid_field, field,
                     "must not be empty: nothing else tells this model where to begin");
   if (ids.size() >= size_t(context_length))
-    return rejected(request.request, Error::prompt_too_long, field,
-                    "the prompt has " + std::to_string(ids.size()) +
-                        " tokens; with one generated token it must fit the context of " +
-                        std::to_string(context_length));
+    return too_long(request, field, std::to_string(ids.size()), context_length);
   request.prompt.reset();
   request.prompt_ids.reset();
   return Prompt{.generate = std::move(request), .token_ids = std::move(ids)};
@@ -46,7 +64,7 @@ void TokenizerState::encode(Generate& request) {
   const StreamId id = request.request;
   try {
     std::visit([this](auto&& message) { self->send(dispatch, std::move(message)); },
-               encode_prompt(std::move(request), *tokenizer, context_length));
+               encode_prompt(std::move(request), *tokenizer, longest_token, context_length));
   } catch (const std::exception& exception) {
     self->send(dispatch, rejected(id, Error::internal, "prompt", std::string("encoding failed: ") + exception.what()));
   }
@@ -57,6 +75,7 @@ TokenizerActor::behavior_type tokenizer_actor(TokenizerActor::stateful_pointer<T
                                               std::shared_ptr<Backlog> backlog, DispatchActor dispatch) {
   die_with_text(self, Error::internal);
   auto& state = self->state;
+  state.longest_token = longest_token(*tokenizer);
   state.tokenizer = std::move(tokenizer);
   state.context_length = context_length;
   state.backlog = std::move(backlog);

@@ -58,7 +58,7 @@ Verdict check_prompt(const Generate& request, const Limits& limits) {
   const size_t length = request.prompt_ids->size();
   if (length >= static_cast<size_t>(limits.context_length))
     return Failure{Error::prompt_too_long, "prompt_ids",
-                   "the prompt has " + std::to_string(length) +
+                   "has " + std::to_string(length) +
                        " tokens; with one generated token it must fit the context of " +
                        std::to_string(limits.context_length)};
   return check_ids("prompt_ids", *request.prompt_ids, limits.vocab_size);

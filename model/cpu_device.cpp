@@ -28,7 +28,7 @@ double physical_memory() {
 int32_t choose_blocks(const ModelConfig& config, const CpuDeviceOptions& options) {
   const double bytes = double(KvPool::bytes_per_block(config));
   if (options.kv_positions == 0) {
-    constexpr int64_t kDefaultContexts = 8;
+    constexpr int64_t kDefaultContexts = 16; // as many as decode together by default, each of any length
     int64_t context = choose_context(config, options);
     int64_t fitting = int64_t(physical_memory() / 4 / bytes);
     return std::clamp<int64_t>(fitting, BlockManager::blocks_for(context),

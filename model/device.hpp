@@ -79,7 +79,7 @@ class Model; // model/model.hpp
 struct CpuDeviceOptions {
   int threads = 0;            // 0: all physical cores
   int32_t context_length = 0; // 0: the model's, at most 4096
-  int64_t kv_positions = 0;   // 0: 8 contexts, or what a quarter of the memory holds; rounded up to blocks
+  int64_t kv_positions = 0;   // 0: 16 contexts, or what a quarter of the memory holds; rounded up to blocks
   Isa isa = Isa::scalar;      // see active_isa()
   Activations activations = Activations::q8; // ignored (f32) on the scalar path
   std::function<void(double)> progress;      // share of the weights that is packed, 0 … 1

@@ -258,7 +258,7 @@ TEST_F(GraphTest, AnEmptyPromptIsTheBosToken) {
 TEST_F(GraphTest, RefusesAnEmptyPromptWhereNothingStandsForIt) {
   start();
   Generate without_bos = request(1, ""), without_ids = request_of(2, 0);
-  without_bos.add_bos = false;
+  without_bos.add_bos = without_ids.add_bos = false;
 
   submit(without_bos);
   submit(without_ids);
