@@ -38,7 +38,7 @@ Extent extent(std::span<const float> logits);
 /// The first index of this value, which must be there.
 size_t index_of(std::span<const float> logits, float value);
 
-/// ln(sum(exp(logits))), in double, in a fixed order. Some logit must be finite, none NaN or +inf.
+/// ln(sum(exp(logits))), in double, in a fixed order. NaN where extent() is not finite.
 double log_sum_exp(std::span<const float> logits);
 
 } // namespace millrace

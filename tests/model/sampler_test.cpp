@@ -139,6 +139,14 @@ TEST(Softmax, SumsEveryLength) {
   }
 }
 
+TEST(Softmax, HasNoSumOfWhatIsNotFinite) {
+  EXPECT_TRUE(std::isnan(log_sum_exp({})));
+  EXPECT_TRUE(std::isnan(log_sum_exp(std::vector{1.0f, kNan})));
+  EXPECT_TRUE(std::isnan(log_sum_exp(std::vector{1.0f, kInfinity})));
+  EXPECT_TRUE(std::isnan(log_sum_exp(std::vector{-kInfinity, -kInfinity})));
+  EXPECT_EQ(log_sum_exp(std::vector{-kInfinity, 2.0f}), 2.0);
+}
+
 TEST(Softmax, FindsExtentAndWhatIsNotFinite) {
   EXPECT_EQ(extent(std::vector{-3.0f, -2.0f, -kInfinity}).max, -2.0f);
   EXPECT_EQ(extent(std::vector{-3.0f, 7.0f, 1.0f}).max, 7.0f);
