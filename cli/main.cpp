@@ -5,9 +5,13 @@
 #include "cli/output.hpp"
 #include "cli/version.hpp"
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <fcntl.h>
 #include <optional>
+#include <unistd.h>
 
 namespace millrace {
 namespace {
@@ -50,6 +54,16 @@ std::optional<int> parse(CLI::App& program, int argc, char** argv) {
   }
 }
 
+/// Fills the places of closed standard descriptors: the next descriptor that is opened would get such a number,
+/// and a signalfd would be read as stdin, or text be written into a socket. Each is opened for the direction
+/// that nobody uses, so using it still fails.
+void fill_closed_descriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+      if (::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+        std::_Exit(kExitFailure); // the lowest free number is taken, so /dev/null can't be opened
+}
+
 int run(int argc, char** argv) {
   CLI::App program("Serves language models as a pipeline of actors, and shows how they work.", "millrace");
   program.require_subcommand(0, 1); // none is told below, in better words
@@ -77,6 +91,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace millrace;
+  fill_closed_descriptors();
   std::signal(SIGPIPE, SIG_IGN); // writing says EPIPE instead, see print()
   try {
     return run(argc, argv);
