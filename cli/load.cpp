@@ -1,8 +1,8 @@
 #include "cli/load.hpp"
 
 #include "cli/errors.hpp"
-#include "cli/output.hpp"
 #include "cli/progress.hpp"
+#include "cluster/placement.hpp"
 #include "model/default/default_model.hpp"
 
 #include <filesystem>
@@ -24,9 +24,17 @@ template <class Load> auto with_path(const ModelOptions& options, Load load) {
   }
 }
 
+/// What parse_device() takes is the processor, the only device of this build.
+void check_device(const std::string& name) {
+  try {
+    parse_device(name);
+  } catch (const std::invalid_argument& e) {
+    throw UsageError(std::string("--device: ") + e.what());
+  }
+}
+
 std::shared_ptr<Device> make_device(std::shared_ptr<const Model> model, const ModelOptions& options) {
-  if (options.device != "cpu:0" && options.device != "cpu")
-    throw UsageError("--device: there is no " + quote(options.device) + "; this build has cpu:0");
+  check_device(options.device);
   ProgressBar bar("loading " + model_name(*model, options));
   CpuDeviceOptions cpu;
   cpu.threads = options.threads;

@@ -1,5 +1,7 @@
 #include "cluster/placement.hpp"
 
+#include "model/gguf.hpp"
+
 #include <charconv>
 #include <stdexcept>
 
@@ -7,7 +9,7 @@ namespace millrace {
 namespace {
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
-  throw std::invalid_argument("device \"" + std::string(text) + "\": " + why);
+  throw std::invalid_argument("\"" + printable(text) + "\" is no device: " + why);
 }
 
 } // namespace
@@ -16,7 +18,7 @@ DeviceSpec parse_device(std::string_view text) {
   const size_t colon = text.find(':');
   DeviceSpec device{.kind = std::string(text.substr(0, colon))};
   if (device.kind == "cuda")
-    refuse(text, "this build has no CUDA devices; known: cpu");
+    refuse(text, "this build has no CUDA devices; known: cpu, cpu:0");
   if (device.kind != "cpu")
     refuse(text, "known: cpu, cpu:0");
 

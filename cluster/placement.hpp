@@ -14,8 +14,8 @@ struct DeviceSpec {
   int index = 0;
 };
 
-/// Parses "cpu" or "cpu:0". Throws std::invalid_argument that says what is known, and for cuda that this
-/// build has no CUDA device.
+/// Parses "cpu" or "cpu:0". Throws std::invalid_argument that names it and says what is known, and for cuda
+/// that this build has no CUDA device.
 DeviceSpec parse_device(std::string_view text);
 
 } // namespace millrace
