@@ -2,6 +2,7 @@
 
 #include "cli/errors.hpp"
 #include "cli/output.hpp"
+#include "messages/validate.hpp"
 
 #include <charconv>
 #include <limits>
@@ -19,8 +20,12 @@ template <class T> T parse(const std::string& word, const std::string& flag, con
   return value;
 }
 
+std::string whole_number(int32_t min, int32_t max) {
+  return format("a whole number between %d and %d", min, max);
+}
+
 int32_t parse_int(const std::string& word, const std::string& flag, int32_t min, int32_t max) {
-  const std::string expected = format("a whole number between %d and %d", min, max);
+  const std::string expected = whole_number(min, max);
   const auto value = parse<int32_t>(word, flag, expected);
   if (value < min || value > max)
     throw UsageError(flag + ": " + quote(word) + " is not " + expected);
@@ -38,6 +43,16 @@ void add_float(CLI::App& command, const std::string& flag, float& target, const 
           flag, [&target, flag](const std::string& word) { target = parse<float>(word, flag, "a number"); },
           help)
       ->option_text("X");
+}
+
+/// A request's field of this range: told where the word is no number; a number is left to validate().
+template <class Field>
+CLI::Option* add_field(CLI::App& command, const std::string& flag, Field& target, int32_t min, int32_t max,
+                       const std::string& help) {
+  const auto read = [&target, name = long_name(flag), min, max](const std::string& word) {
+    target = parse<int32_t>(word, name, whole_number(min, max));
+  };
+  return command.add_option_function<std::string>(flag, read, help)->option_text("N");
 }
 
 void add_logit_bias(CLI::App& command, std::map<TokenId, float>& bias) {
@@ -91,19 +106,19 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   };
   command
       .add_option_function<std::string>(
-          "--activations", read, "Round activations to 8 bits (fast) or not at all (exact): q8 or f32 [q8]")
+          "--activations", read, "8-bit activations (fast) or exact ones, as the scalar path always has: q8 or f32 [q8]")
       ->option_text("TYPE")
       ->group("Model");
 }
 
 void add_generation_options(CLI::App& command, Generate& request) {
   auto& sampling = request.sampling;
-  constexpr auto kInt32Max = std::numeric_limits<int32_t>::max();
+  const Limits limits;
 
   command.option_defaults()->group("Sampling");
   add_float(command, "--temp", sampling.temperature, "Temperature; 0 always takes the likeliest token [0.8]");
-  add_int(command, "--top-k", sampling.top_k, -kInt32Max - 1, kInt32Max,
-          "Draw among the N likeliest tokens; 0: off [0]");
+  add_field(command, "--top-k", sampling.top_k, 0, std::numeric_limits<int32_t>::max(),
+            "Draw among the N likeliest tokens; 0: off [0]");
   add_float(command, "--top-p", sampling.top_p,
             "Draw from the smallest set with probability X; 1: off [0.95]");
   add_float(command, "--min-p", sampling.min_p, "Drop tokens below X times the likeliest; 0: off [0]");
@@ -126,28 +141,16 @@ void add_generation_options(CLI::App& command, Generate& request) {
 
   command.option_defaults()->group("Length and end");
   request.max_tokens = kDefaultMaxTokens;
-  command
-      .add_option_function<std::string>(
-          "-n,--max-tokens",
-          [&request](const std::string& word) {
-            request.max_tokens = parse_int(word, "--max-tokens", -kInt32Max - 1, kInt32Max);
-          },
-          "Tokens to generate at most [256]")
-      ->option_text("N");
+  add_field(command, "-n,--max-tokens", request.max_tokens, 1, limits.max_tokens,
+            "Tokens to generate at most [256]");
   command.add_option("--stop", request.stop, "End before this text; may be repeated")
       ->allow_extra_args(false)
       ->option_text("TEXT");
   command.add_flag("--ignore-eos", request.ignore_eos, "Go on when the model says that the text is complete");
 
   command.option_defaults()->group("Output");
-  command
-      .add_option_function<std::string>(
-          "--logprobs",
-          [&request](const std::string& word) {
-            request.logprobs = parse_int(word, "--logprobs", -kInt32Max - 1, kInt32Max);
-          },
-          "Show each token's log-probability and the N likeliest ones in its place")
-      ->option_text("N");
+  add_field(command, "--logprobs", request.logprobs, 0, limits.max_logprobs,
+            "Show each token's log-probability and the N likeliest ones in its place");
   command.option_defaults()->group("Options");
 }
 

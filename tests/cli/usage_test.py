@@ -1,5 +1,6 @@
 import os
 import re
+import subprocess
 import unittest
 
 from program import MILLRACE, ProgramTest, run
@@ -50,7 +51,7 @@ class UsageTest(ProgramTest):
             ("--temp", "1x", "a number"),
             ("--temp", "", "a number"),
             ("--top-k", "-1", "0 to"),
-            ("--top-k", "1.5", "a whole number"),
+            ("--top-k", "1.5", "a whole number between 0 and 2147483647"),
             ("--top-k", "99999999999", "a whole number"),
             ("--top-p", "0", "above 0"),
             ("--top-p", "1.5", "at most 1"),
@@ -68,13 +69,15 @@ class UsageTest(ProgramTest):
             ("--seed", "18446744073709551616", "18446744073709551615"),
             ("--max-tokens", "0", "at least 1"),
             ("--max-tokens", "-5", "1 to"),
-            ("--max-tokens", "many", "a whole number"),
+            ("--max-tokens", "many", "between 1 and 16777216"),
+            ("--logprobs", "few", "between 0 and 20"),
             ("--logprobs", "-1", "0 to"),
             ("--logprobs", "1000000", "0 to"),
             ("--stop", "", "must not be empty"),
             ("--threads", "0", "between 1 and"),
             ("--ctx", "-1", "between 1 and"),
-            ("--device", "cuda:7", "cpu:0"),
+            ("--device", "cuda:7", "no CUDA devices; known: cpu, cpu:0"),
+            ("--device", "cpu:1", "\"cpu:1\" is no device"),
             ("--activations", "q2", "q8"),
         ]:
             with self.subTest(flag=flag, value=value):
@@ -95,9 +98,24 @@ class UsageTest(ProgramTest):
     def test_draws_no_progress_bar_into_a_pipe(self):
         self.assertEqual(run("score", "a b").stderr, b"")
 
+    def test_ends_with_closed_standard_descriptors(self):
+        for command, code, message in [
+            ("generate - <&-", 1, b"stdin: Bad file descriptor"),
+            ("generate -n 4 x >&-", 1, b"stdout: Bad file descriptor"),
+            ("generate -n 4 x <&-", 0, b""),
+            ("generate -n 4 x 2>&-", 0, b""),
+            ("tokenize - <&- >&- 2>&-", 1, b""),
+        ]:
+            with self.subTest(command=command):
+                done = subprocess.run(["/bin/sh", "-c", 'exec "$0" ' + command, MILLRACE], stdin=subprocess.DEVNULL,
+                                      capture_output=True, timeout=100)
+
+                self.assertEqual(done.returncode, code)
+                self.assertIn(message, done.stderr)
+                self.assertEqual(done.stdout != b"", code == 0)
+
     def test_says_why_it_cannot_write(self):
         with open("/dev/full", "wb") as full:
-            import subprocess
             done = subprocess.run([MILLRACE, "tokenize", "x"], stdout=full, stderr=subprocess.PIPE, timeout=100)
 
         self.assertEqual(done.returncode, 1)
