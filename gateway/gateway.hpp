@@ -27,7 +27,7 @@ struct GatewayOptions {
   size_t total_log_bytes = 256u << 20;           // of all streams; the oldest ended streams go first
   std::chrono::milliseconds log_ttl{300'000};    // of an ended stream
   std::chrono::milliseconds heartbeat{2'000};    // idle streams
-  size_t max_subscriptions = 100'000;
+  size_t max_subscriptions = 100'000;            // topics in force, each for any number of peers
   int subscriber_queue = 10'000;                 // events that wait for one subscriber; beyond it loses some
 };
 

@@ -3,6 +3,7 @@
 #include <msgpack.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace millrace {
 namespace {
@@ -12,11 +13,27 @@ namespace {
 // we see it.
 constexpr int64_t kMaxIncomingFrame = 256;
 constexpr int kReceiveQueue = 1'000;
+constexpr int kNoDescriptor = -1;
 
 StreamId stream_id(std::string_view topic) {
   StreamId id;
   std::copy(topic.begin(), topic.end(), id.bytes.begin());
   return id;
+}
+
+std::string_view topic_of(const zmq::message_t& frame) {
+  return frame.to_string_view().substr(1);
+}
+
+/// That of the peer's connection, which libzmq knows only for frames that the peer itself sent over a wire.
+int descriptor_of(const zmq::message_t& frame) {
+  const int descriptor = zmq_msg_get(frame.handle(), ZMQ_SRCFD);
+  return descriptor < 0 ? kNoDescriptor : descriptor;
+}
+
+/// All frames of a connection share their metadata. Null without a connection.
+const void* metadata_address(const zmq::message_t& frame) {
+  return zmq_msg_gets(frame.handle(), "__fd");
 }
 
 zmq::message_t encode(const EventHeader& header) {
@@ -60,35 +77,63 @@ bool Publisher::admit(size_t limit, const std::function<void(const StreamId&)>& 
     if (!subscription || bytes.size() != 1 + sizeof(StreamId::bytes)) {
       ++refused_;
     } else if (bytes[0] == 0) {
-      unsubscribe(bytes.substr(1));
-    } else if (subscribe(bytes.substr(1))) {
-      joined(stream_id(bytes.substr(1)));
+      unsubscribe(frame);
+    } else if (subscribe(frame)) {
+      joined(stream_id(topic_of(frame)));
     }
   }
   return true;
 }
 
 /// Must directly follow the recv of the frame: libzmq takes the peer from there.
-bool Publisher::subscribe(std::string_view topic) {
-  if (out_of_step_ || subscriptions_ >= max_subscriptions_) {
+bool Publisher::subscribe(zmq::message_t& frame) {
+  const std::string_view name = topic_of(frame);
+  Topic& topic = topics_[stream_id(name)];
+  const int descriptor = descriptor_of(frame);
+  const uint64_t connection = connection_number(descriptor, frame);
+  if (std::exchange(topic.askers[descriptor], connection) != connection)
+    ++topic.peers;
+  if (out_of_step_ || (!topic.in_force && in_force_ >= max_subscriptions_)) {
     ++refused_;
     return false;
   }
-  socket_.set(zmq::sockopt::subscribe, topic);
-  ++subscribers_[stream_id(topic)];
-  ++subscriptions_;
+  socket_.set(zmq::sockopt::subscribe, name);
+  in_force_ += !topic.in_force;
+  topic.in_force = true;
   return true;
 }
 
-void Publisher::unsubscribe(std::string_view topic) {
-  if (!out_of_step_)
-    socket_.set(zmq::sockopt::unsubscribe, topic);
-  const auto entry = subscribers_.find(stream_id(topic));
-  if (entry == subscribers_.end())
+/// A peer that is gone leaves each of its topics once, however often it asked, in frames that name no
+/// connection; then all that counts is that the topic has one peer less.
+void Publisher::unsubscribe(zmq::message_t& frame) {
+  const std::string_view name = topic_of(frame);
+  const auto entry = topics_.find(stream_id(name));
+  if (entry == topics_.end())
     return;
-  --subscriptions_;
-  if (--entry->second == 0)
-    subscribers_.erase(entry);
+  Topic& topic = entry->second;
+  const int descriptor = descriptor_of(frame);
+  const auto asker = topic.askers.find(descriptor);
+  const bool asked = asker != topic.askers.end() && asker->second == connection_number(descriptor, frame);
+  if (descriptor != kNoDescriptor && !asked)
+    return;
+  if (asked)
+    topic.askers.erase(asker);
+  if (!out_of_step_)
+    socket_.set(zmq::sockopt::unsubscribe, name);
+  if (--topic.peers > 0)
+    return;
+  in_force_ -= topic.in_force;
+  topics_.erase(entry);
+}
+
+/// A file descriptor is used again after its connection, the number is not.
+uint64_t Publisher::connection_number(int descriptor, zmq::message_t& frame) {
+  Connection& connection = connections_[descriptor];
+  if (connection.number == 0 || metadata_address(connection.frame) != metadata_address(frame)) {
+    connection.frame.copy(frame);
+    connection.number = ++last_connection_;
+  }
+  return connection.number;
 }
 
 } // namespace millrace

@@ -21,7 +21,8 @@ struct EventHeader {
 /// Belongs to one thread.
 class Publisher {
 public:
-  /// Binds; throws as bind_socket does. `queue` is what may wait for one subscriber, in events.
+  /// Binds; throws as bind_socket does. `queue` is what may wait for one subscriber, in events;
+  /// `max_subscriptions` is how many topics may be in force, each for any number of peers.
   Publisher(zmq::context_t& context, const std::string& endpoint, int queue, size_t max_subscriptions);
 
   /// Sends [topic, header, body] to who subscribed to the stream. Never blocks; shares the bytes of the body.
@@ -35,13 +36,27 @@ public:
   uint64_t refused() const { return refused_; }
 
 private:
-  bool subscribe(std::string_view topic);
-  void unsubscribe(std::string_view topic);
+  /// The peers that asked for a topic, welcomed or not, since libzmq tells of the end of both alike.
+  struct Topic {
+    size_t peers = 0;
+    bool in_force = false;          // counts against the cap
+    std::map<int, uint64_t> askers; // connection by its file descriptor; some may have gone
+  };
+  struct Connection {
+    zmq::message_t frame; // keeps its metadata, so that no other connection has them at the same address
+    uint64_t number = 0;
+  };
+
+  bool subscribe(zmq::message_t& frame);
+  void unsubscribe(zmq::message_t& frame);
+  uint64_t connection_number(int descriptor, zmq::message_t& frame);
 
   zmq::socket_t socket_;
   size_t max_subscriptions_;
-  size_t subscriptions_ = 0;
-  std::map<StreamId, size_t> subscribers_; // of each stream
+  size_t in_force_ = 0;
+  std::map<StreamId, Topic> topics_;
+  std::map<int, Connection> connections_; // the latest of each file descriptor
+  uint64_t last_connection_ = 0;
   uint64_t refused_ = 0;
   bool out_of_step_ = false; // see admit()
 };
