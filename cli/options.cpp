@@ -106,7 +106,8 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   };
   command
       .add_option_function<std::string>(
-          "--activations", read, "8-bit activations (fast) or exact ones, as the scalar path always has: q8 or f32 [q8]")
+          "--activations", read,
+          "8-bit activations (fast) or exact ones, as the scalar path always has: q8 or f32 [q8]")
       ->option_text("TYPE")
       ->group("Model");
 }
