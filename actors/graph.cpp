@@ -45,7 +45,8 @@ Graph spawn_graph(caf::actor_system& system, const Parts& parts, Pinning pinning
                                 .spawn_device = [&system, parts, pinning,
                                                  dispatch] { return spawn_device(system, parts, pinning, dispatch); },
                                 .report = parts.report,
-                                .on_end_of_dispatch = parts.on_end_of_dispatch});
+                                .on_end_of_dispatch = parts.on_end_of_dispatch,
+                                .on_death = parts.options.on_death});
   return {tokenizer, dispatch, supervisor};
 }
 

@@ -18,6 +18,9 @@ struct PipelineOptions {
   int32_t prefill_chunk = 128;        // prompt tokens in one pass
   int64_t max_queued_tokens = 65536;  // prompt tokens waiting for a device; beyond it requests are refused as busy
   int32_t max_queued_requests = 1024;
+  /// Told when the pipeline will serve no more: its device is given up, or dispatch or the tokenizer died. On a thread of the
+  /// pipeline, perhaps more than once; must not block or throw, nor end the pipeline.
+  std::function<void()> on_death = {};
 };
 
 struct PipelineStats {

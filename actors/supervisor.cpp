@@ -34,12 +34,19 @@ void SupervisorState::start_device() {
 void SupervisorState::give_up(const std::string& why) {
   charges.report(charges.device_name + " is given up: " + why);
   self->send(charges.dispatch, lost_atom_v);
+  tell_death();
+}
+
+void SupervisorState::tell_death() const {
+  if (charges.on_death)
+    charges.on_death();
 }
 
 void SupervisorState::on_down(const caf::down_msg& down) {
   if (down.source == charges.dispatch.address()) {
     charges.report("dispatch ended: " + text_of(down.reason));
     charges.on_end_of_dispatch();
+    tell_death();
     end_all();
   } else if (down.source == charges.tokenizer.address()) {
     charges.report("the tokenizer ended: " + text_of(down.reason));

@@ -19,6 +19,7 @@ struct Charges {
   std::function<LocalDeviceActors()> spawn_device;
   std::function<void(std::string)> report;      // what died and why, for the operator
   std::function<void()> on_end_of_dispatch;     // it died without being told to: nobody speaks to the readers any more
+  std::function<void()> on_death = {};          // as in PipelineOptions
 };
 
 /// Restarts the actors of a device when one of them dies: first the others are ended, and once all are dead and have let go of
@@ -37,6 +38,7 @@ struct SupervisorState {
   void on_device_actor_down(const caf::down_msg& down);
   void end_device();
   void end_all();
+  void tell_death() const;
 
   SupervisorActor::stateful_pointer<SupervisorState> self;
   Charges charges;

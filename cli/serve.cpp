@@ -27,7 +27,8 @@ constexpr const char* kExamples = R"(Examples:
   /usr/bin/python3 examples/subscribe.py "Once upon a time"
 
 Prints "requests ENDPOINT", "events ENDPOINT" and, once it serves, "ready". SIGTERM or Ctrl-C refuses new
-requests and lets the running ones end; a second one ends at once.)";
+requests and lets the running ones end; a second one ends at once. Ends with code 1 when the model's actors
+died too often to go on.)";
 
 struct Options {
   ModelOptions model;
@@ -37,7 +38,7 @@ struct Options {
   int32_t grace = 30; // seconds
 };
 
-/// How often the server was asked to stop: once to drain, twice to end now.
+/// How often the server was asked to stop: once to drain, twice to end now. A pipeline that died asks, too.
 class StopRequests {
 public:
   void add() {
@@ -47,19 +48,31 @@ public:
     }
     changed_.notify_all();
   }
+  void add_death() {
+    {
+      std::lock_guard lock(mutex_);
+      died_ = true;
+    }
+    changed_.notify_all();
+  }
   void wait_for_first() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return count_ > 0; });
+    changed_.wait(lock, [this] { return count_ > 0 || died_; });
   }
   bool impatient() const {
     std::lock_guard lock(mutex_);
     return count_ > 1;
+  }
+  bool died() const {
+    std::lock_guard lock(mutex_);
+    return died_;
   }
 
 private:
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   int count_ = 0;
+  bool died_ = false;
 };
 
 /// Pipeline and gateway, which need each other.
@@ -119,6 +132,7 @@ int serve(Options options) {
   });
   choose_ports(options.gateway, options.port);
 
+  options.pipeline.on_death = [&stop] { stop.add_death(); };
   const Engine engine = load_engine(options.model);
   Server server(engine, options.pipeline, options.gateway);
   serving = true;
@@ -126,7 +140,7 @@ int serve(Options options) {
         server.gateway().events_endpoint() + "\nready\n");
   stop.wait_for_first();
   server.drain(std::chrono::seconds(options.grace), stop);
-  return 0;
+  return stop.died() ? kExitFailure : 0; // a service manager shall start it anew
 }
 
 } // namespace

@@ -3,6 +3,7 @@
 #include "actors/pipeline.hpp"
 #include "tests/actors/actor_test.hpp"
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -235,6 +236,22 @@ TEST_F(PipelineTest, EndsRequestsOfADeviceThatIsLost) {
   EXPECT_EQ(ended.output(1).error, "device_lost");
   EXPECT_FALSE(pipeline->submit(request(2)));
   EXPECT_EQ(reader.wait_for_ends(2).rejected.at(stream_id(2)).error, "device_lost");
+}
+
+TEST_F(PipelineTest, TellsThatItWillServeNoMore) {
+  device->before_pass = [](int, auto) { throw std::runtime_error("injected fault"); };
+  std::atomic<bool> dead = false;
+  SharedReader shared;
+  Pipeline failing(tokenizer, device, {.on_death = [&dead] {
+                     dead = true;
+                     dead.notify_all();
+                   }},
+                   std::ref(shared));
+
+  EXPECT_FALSE(failing.submit(request(1)));
+  dead.wait(false);
+
+  EXPECT_EQ(shared.wait_for_ends(1).output(1).error, "device_lost");
 }
 
 } // namespace

@@ -13,7 +13,8 @@ protected:
                                                         .dispatch = dispatch,
                                                         .spawn_device = [this] { return spawn_device(); },
                                                         .report = [](std::string) {},
-                                                        .on_end_of_dispatch = [this] { ++ends_of_dispatch; }});
+                                                        .on_end_of_dispatch = [this] { ++ends_of_dispatch; },
+                                                        .on_death = [this] { ++deaths; }});
     run();
   }
   ~SupervisorTest() override {
@@ -48,7 +49,7 @@ protected:
   }
 
   bool spawning_fails = false;
-  int alive = 0, ends_of_dispatch = 0, served = 0, lost = 0;
+  int alive = 0, ends_of_dispatch = 0, deaths = 0, served = 0, lost = 0;
   std::vector<LocalDeviceActors> generations;
   TokenizerActor tokenizer = system.spawn(
       []() -> TokenizerActor::behavior_type { return {[](Generate&) {}, [](const Cancel&) {}}; });
@@ -79,6 +80,7 @@ TEST_F(SupervisorTest, RestartsAllActorsOfADeviceWhicheverDies) {
   EXPECT_EQ(served, 4);
   EXPECT_EQ(alive, 3);
   EXPECT_EQ(lost, 0);
+  EXPECT_EQ(deaths, 0);
 }
 
 TEST_F(SupervisorTest, GivesTheDeviceUpAtTheFourthDeathInAMinute) {
@@ -90,6 +92,16 @@ TEST_F(SupervisorTest, GivesTheDeviceUpAtTheFourthDeathInAMinute) {
   EXPECT_EQ(generations.size(), 4u);
   EXPECT_EQ(alive, 0);
   EXPECT_EQ(lost, 1);
+  EXPECT_EQ(deaths, 1);
+}
+
+TEST_F(SupervisorTest, TellsTheDeathOfDispatchAndOfTheTokenizer) {
+  self->send_exit(tokenizer, caf::exit_reason::kill);
+  run();
+
+  EXPECT_EQ(alive, 0);
+  EXPECT_EQ(ends_of_dispatch, 1);
+  EXPECT_EQ(deaths, 1);
 }
 
 TEST_F(SupervisorTest, GivesADeviceUpWhoseActorsCannotBeSpawned) {
@@ -107,6 +119,7 @@ TEST_F(SupervisorTest, StopsAllWithoutCallingItADeath) {
   EXPECT_EQ(alive, 0);
   EXPECT_EQ(generations.size(), 1u);
   EXPECT_EQ(ends_of_dispatch, 0);
+  EXPECT_EQ(deaths, 0);
 }
 
 } // namespace
