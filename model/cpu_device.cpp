@@ -32,7 +32,7 @@ int32_t choose_blocks(const ModelConfig& config, const CpuDeviceOptions& options
     int64_t context = choose_context(config, options);
     int64_t fitting = int64_t(physical_memory() / 4 / bytes);
     return std::clamp<int64_t>(fitting, BlockManager::blocks_for(context),
-                               BlockManager::blocks_for(kDefaultContexts * context));
+                               kDefaultContexts * BlockManager::blocks_for(context));
   }
   int32_t blocks = options.kv_positions > 0 ? BlockManager::blocks_for(options.kv_positions) : 0;
   if (blocks == 0 || blocks * bytes > physical_memory())

@@ -208,7 +208,7 @@ TEST(CpuDeviceOptions, BoundTheContext) {
   options.context_length = 50;
   auto cpu = make_cpu_device(model, options);
   EXPECT_EQ(cpu->context_length(), 50);
-  EXPECT_EQ(cpu->blocks().total(), BlockManager::blocks_for(8 * 50));
+  EXPECT_EQ(cpu->blocks().total(), 16 * BlockManager::blocks_for(50));
 
   options.kv_positions = 20; // two blocks: no sequence can be longer
   cpu = make_cpu_device(model, options);
