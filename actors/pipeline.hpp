@@ -2,6 +2,7 @@
 
 // The whole graph: spawns and wires the actors of one device. The only header of this folder that gateway, cli and examples need.
 
+#include "messages/stats.hpp"
 #include "messages/stream.hpp"
 #include "messages/validate.hpp"
 #include "model/device.hpp"
@@ -18,9 +19,29 @@ struct PipelineOptions {
   int32_t prefill_chunk = 128;        // prompt tokens in one pass
   int64_t max_queued_tokens = 65536;  // prompt tokens waiting for a device; beyond it requests are refused as busy
   int32_t max_queued_requests = 1024;
+  std::chrono::milliseconds stall_limit{30'000}; // with work and without a pass for so long, health() says stalled
   /// Told when the pipeline will serve no more: its device is given up, or dispatch or the tokenizer died. On a thread of the
   /// pipeline, perhaps more than once; must not block or throw, nor end the pipeline.
   std::function<void()> on_death = {};
+};
+
+/// Whether work is being done, as the device tells it: threads that merely live do not count.
+struct PipelineHealth {
+  enum class State { serving, stalled, dead } state = State::serving;
+  std::chrono::milliseconds since_progress{0}; // while there is work: since the last pass or event; else 0
+};
+
+/// A request of an earlier process. Its readers have the emitted tokens already: events begin with the next one, and
+/// its Done counts all.
+struct ResumedRequest {
+  struct Choice {
+    std::vector<TokenId> emitted_ids;
+    uint32_t next_epoch = 0; // of its events from now on
+    bool finished = false;   // nothing of it is run or told
+  };
+  Generate generate; // seed present
+  std::vector<Choice> choices; // generate.n of them
+  int32_t scored = 0; // prompt tokens whose PromptLogprobs were told
 };
 
 struct PipelineStats {
@@ -29,6 +50,8 @@ struct PipelineStats {
   int32_t kv_blocks_used = 0, kv_blocks_total = 0;
   int64_t prompt_tokens = 0, generated_tokens = 0;
   int64_t finished = 0, rejected = 0, restarts = 0;
+  int64_t passes = 0;              // of the device
+  double device_busy_seconds = 0;
 };
 
 /// Called with each event of each request, in order for a request, on a thread of the pipeline. Must not block or throw.
@@ -47,11 +70,16 @@ public:
 
   /// Takes a request or refuses it at once. A taken one ends in exactly one Done or Rejected. Any thread.
   std::optional<Failure> submit(Generate request);
+  /// Likewise for one that an earlier process began; the tokens are the ones that it would have had. Any thread.
+  std::optional<Failure> resume(ResumedRequest request);
   /// An unknown id is ignored. Any thread.
   void cancel(const StreamId& request);
   /// Refuses new requests from now on and waits until the running ones have ended; true if they did within the time.
   bool drain(std::chrono::milliseconds grace);
   PipelineStats stats() const;
+  PipelineHealth health() const;
+  /// The requests in flight, oldest first, at most `limit`. Any thread.
+  std::vector<RequestStats> requests(size_t limit) const;
 
 private:
   struct State;

@@ -70,6 +70,7 @@ private:
       print_line(logprob_head());
   }
   void take(const Progress&) {}
+  void take(const PromptLogprobs&) {}
 
   void take(const Token& token) {
     if (as_text())

@@ -1,10 +1,10 @@
 #include "gateway/gateway.hpp"
 
-#include "gateway/publisher.hpp"
-#include "gateway/replies.hpp"
-#include "gateway/socket.hpp"
+#include "gateway/zeromq/publisher.hpp"
+#include "gateway/zeromq/replies.hpp"
+#include "gateway/zeromq/socket.hpp"
 #include "gateway/stream_log.hpp"
-#include "gateway/wakeup.hpp"
+#include "gateway/zeromq/wakeup.hpp"
 #include "messages/codec.hpp"
 
 #include <algorithm>
@@ -85,6 +85,9 @@ private:
   void handle(const Client& client, Generate& request);
   void handle(const Client& client, const Cancel& request);
   void handle(const Client& client, const Replay& request);
+  template <class M> void handle(const Client& client, const M&) {
+    reject(client, {}, {Error::unsupported, "type", "is not answered by this build"});
+  }
   void handle(Published& event);
   void flush_replies();
   void send_heartbeats();

@@ -2,23 +2,13 @@
 
 // The edge: ZeroMQ in, ZeroMQ out. One thread owns all sockets; the pipeline hands events over through a queue.
 
-#include "messages/stream.hpp"
-#include "messages/validate.hpp"
+#include "gateway/backend.hpp"
 
 #include <chrono>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 
 namespace millrace {
-
-/// What the gateway needs of a pipeline; a test may stand in for it. It is called on the gateway's thread and
-/// must not block.
-struct Backend {
-  std::function<std::optional<Failure>(Generate)> submit;
-  std::function<void(const StreamId&)> cancel;
-};
 
 struct GatewayOptions {
   std::string requests = "tcp://127.0.0.1:5555"; // ROUTER; port 0 or * picks a free one

@@ -59,11 +59,11 @@ template <Message M> std::variant<M, Failure> decode(std::string_view frame) {
 }
 
 std::variant<ClientMessage, Failure> decode_client_message(std::string_view frame) {
-  return decode_any<ClientMessage>(frame, "generate, cancel or replay");
+  return decode_any<ClientMessage>(frame, "generate, cancel, replay, follow, read, look or stats");
 }
 
 std::variant<Event, Failure> decode_event(std::string_view frame) {
-  return decode_any<Event>(frame, "started, progress, token, finished, done or rejected");
+  return decode_any<Event>(frame, "started, progress, prompt_logprobs, token, finished, done or rejected");
 }
 
 Envelope read_envelope(std::string_view frame) {
@@ -78,18 +78,26 @@ Envelope read_envelope(std::string_view frame) {
 MILLRACE_CODEC(Generate)
 MILLRACE_CODEC(Cancel)
 MILLRACE_CODEC(Replay)
+MILLRACE_CODEC(Follow)
+MILLRACE_CODEC(Read)
+MILLRACE_CODEC(Look)
+MILLRACE_CODEC(Stats)
 MILLRACE_CODEC(Prompt)
 MILLRACE_CODEC(Sequence)
 MILLRACE_CODEC(SampledToken)
 MILLRACE_CODEC(Welcome)
 MILLRACE_CODEC(Started)
 MILLRACE_CODEC(Progress)
+MILLRACE_CODEC(PromptLogprobs)
 MILLRACE_CODEC(Token)
 MILLRACE_CODEC(Finished)
 MILLRACE_CODEC(Done)
 MILLRACE_CODEC(Rejected)
 MILLRACE_CODEC(Heartbeat)
 MILLRACE_CODEC(Ack)
+MILLRACE_CODEC(Lagging)
+MILLRACE_CODEC(Snapshot)
+MILLRACE_CODEC(ServerStats)
 #undef MILLRACE_CODEC
 
 } // namespace millrace

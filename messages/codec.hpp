@@ -4,6 +4,7 @@
 // wrong types, keys given twice, depth, sizes, invalid UTF-8 and trailing bytes are refused. Nothing is
 // allocated beyond what the frame itself holds.
 
+#include "messages/stats.hpp"
 #include "messages/stream.hpp"
 #include "messages/utf8.hpp"
 
@@ -17,8 +18,9 @@ namespace millrace {
 inline constexpr size_t kMaxFrameBytes = 8u << 20;
 
 /// Everything that travels alone.
-using Messages = std::tuple<Generate, Cancel, Replay, Prompt, Sequence, SampledToken, Welcome, Started,
-                            Progress, Token, Finished, Done, Rejected, Heartbeat, Ack>;
+using Messages =
+    std::tuple<Generate, Cancel, Replay, Follow, Read, Look, Stats, Prompt, Sequence, SampledToken, Welcome, Started,
+               Progress, PromptLogprobs, Token, Finished, Done, Rejected, Heartbeat, Ack, Lagging, Snapshot, ServerStats>;
 
 /// {"type": kType, fields…} as msgpack. Works for every Message; for Event the held alternative.
 /// Throws std::length_error above kMaxFrameBytes. Text of the message must be UTF-8, or no reader takes it.
@@ -30,7 +32,7 @@ std::string encode(const Event& event);
 template <Message M> std::variant<M, Failure> decode(std::string_view frame);
 
 /// What a client may send.
-using ClientMessage = std::variant<Generate, Cancel, Replay>;
+using ClientMessage = std::variant<Generate, Cancel, Replay, Follow, Read, Look, Stats>;
 std::variant<ClientMessage, Failure> decode_client_message(std::string_view frame);
 std::variant<Event, Failure> decode_event(std::string_view frame);
 

@@ -37,7 +37,9 @@ struct Sequence {
   std::vector<TokenId> stop_ids;
   bool ignore_eos = false;
   std::optional<int32_t> logprobs;
-  MILLRACE_FIELDS(id, prompt_ids, emitted_ids, max_tokens, sampling, stop, stop_ids, ignore_eos, logprobs)
+  std::optional<int32_t> prompt_logprobs; // choice 0 alone has it
+  MILLRACE_FIELDS(id, prompt_ids, emitted_ids, max_tokens, sampling, stop, stop_ids, ignore_eos, logprobs,
+                  prompt_logprobs)
 };
 
 /// One entry of a distribution.

@@ -44,6 +44,27 @@ struct Progress {
   MILLRACE_FIELDS(request, choice, epoch, processed, total)
 };
 
+/// A token of the prompt and its log-prob given all before it.
+struct PromptToken {
+  TokenId id = 0;
+  Bytes bytes;
+  std::optional<float> logprob; // nil for the first one: nothing precedes it
+  std::vector<TokenLogprob> top;
+  MILLRACE_FIELDS(id, bytes, logprob, top)
+};
+
+/// The log-probs of a piece of the prompt, which its log keeps as it does numbered events. Of choice 0 only,
+/// since all choices have the same prompt; pieces come in order and each position once.
+struct PromptLogprobs {
+  static constexpr std::string_view kType = "prompt_logprobs";
+  StreamId request;
+  int32_t choice = 0;
+  uint32_t epoch = 0;
+  int32_t position = 0; // of the first token
+  std::vector<PromptToken> tokens;
+  MILLRACE_FIELDS(request, choice, epoch, position, tokens)
+};
+
 /// One generated token. The texts of a choice, joined by seq, are its whole text.
 struct Token {
   static constexpr std::string_view kType = "token";
@@ -103,18 +124,50 @@ struct Heartbeat {
   MILLRACE_FIELDS(request, next_seq)
 };
 
-/// gateway -> client on ROUTER: Generate, Cancel or Replay was understood. A Generate is then answered
-/// by events on the stream's topic; a Replay by its events on ROUTER, before this.
+/// gateway -> client on ROUTER: Generate, Cancel, Replay or Follow was understood. A Generate is then answered
+/// by events on the stream's topic; a Replay by its events on ROUTER, before this; a Follow by its events on
+/// ROUTER, after this.
 struct Ack {
   static constexpr std::string_view kType = "ack";
-  StreamId request;
+  StreamId request;     // of a Generate that joined an earlier one: the stream of that
   std::string of;       // type of the acknowledged message
+  bool joined = false;  // Generate: the same request was made before; this is its stream
   int64_t from_seq = 0; // Replay: the first and the next seq of what was sent
   int64_t next_seq = 0;
-  MILLRACE_FIELDS(request, of, from_seq, next_seq)
+  MILLRACE_FIELDS(request, of, joined, from_seq, next_seq)
+};
+
+/// gateway -> client on ROUTER: what a Follow would bring next has left the log, since its reader is too slow.
+/// It goes on at the oldest event that is held.
+struct Lagging {
+  static constexpr std::string_view kType = "lagging";
+  StreamId request;
+  int32_t choice = 0;
+  int64_t wanted_seq = 0;
+  int64_t held_seq = 0; // the next one that comes
+  MILLRACE_FIELDS(request, choice, wanted_seq, held_seq)
+};
+
+/// Where a choice stands.
+struct ChoiceSnapshot {
+  int64_t first_seq = 0; // the text begins with this event: 0 while the log holds all
+  int64_t next_seq = 0;  // the next one to come
+  std::string text;      // of the events between
+  std::string reason;    // FinishReason, once it has ended
+  MILLRACE_FIELDS(first_seq, next_seq, text, reason)
+};
+
+/// gateway -> client on ROUTER: the answer to Look. Take it, then follow from each choice's next_seq.
+struct Snapshot {
+  static constexpr std::string_view kType = "snapshot";
+  StreamId request;
+  bool live = false;
+  int32_t prompt_tokens = 0; // 0 until it is known
+  std::vector<ChoiceSnapshot> choices;
+  MILLRACE_FIELDS(request, live, prompt_tokens, choices)
 };
 
 /// What a pipeline says about a request, in order.
-using Event = std::variant<Started, Progress, Token, Finished, Done, Rejected>;
+using Event = std::variant<Started, Progress, PromptLogprobs, Token, Finished, Done, Rejected>;
 
 } // namespace millrace

@@ -45,9 +45,65 @@ Verdict check_ids(std::string_view field, const std::vector<TokenId>& ids, int32
   return std::nullopt;
 }
 
+Verdict check_text(const std::string& field, std::string_view text) {
+  if (!is_valid_utf8(text))
+    return refuse(field, "must be UTF-8");
+  return std::nullopt;
+}
+
+Verdict check_word(const std::string& field, const std::string& word, size_t max_bytes) {
+  if (word.empty())
+    return refuse(field, "must not be empty");
+  if (auto bad = check_size(field, word.size(), max_bytes, "bytes"))
+    return bad;
+  return check_text(field, word);
+}
+
+/// Everything that the template sees counts as prompt: its parts have no limit but their sum.
+Verdict check_messages(const Generate& request, const Limits& limits) {
+  if (request.messages->empty())
+    return refuse("messages", "must not be empty");
+  if (auto bad = check_size("messages", request.messages->size(), limits.max_messages, "messages"))
+    return bad;
+  size_t bytes = request.tools.value_or("").size();
+  if (request.tools)
+    if (auto bad = check_text("tools", *request.tools))
+      return bad;
+  for (size_t i = 0; i < request.messages->size(); ++i) {
+    const ChatMessage& message = (*request.messages)[i];
+    const std::string field = element("messages", static_cast<int64_t>(i));
+    if (auto bad = check_word(field + ".role", message.role, 64))
+      return bad;
+    const std::pair<const char*, const std::string*> texts[] = {
+        {".content", &message.content},
+        {".name", message.name ? &*message.name : nullptr},
+        {".tool_call_id", message.tool_call_id ? &*message.tool_call_id : nullptr},
+        {".tool_calls", message.tool_calls ? &*message.tool_calls : nullptr}};
+    for (const auto& [name, text] : texts) {
+      if (!text)
+        continue;
+      if (auto bad = check_text(field + name, *text))
+        return bad;
+      bytes += text->size();
+    }
+  }
+  if (request.template_arguments) {
+    if (auto bad = check_text("template_arguments", *request.template_arguments))
+      return bad;
+    bytes += request.template_arguments->size();
+  }
+  return check_size("messages", bytes, limits.max_prompt_bytes, "bytes");
+}
+
 Verdict check_prompt(const Generate& request, const Limits& limits) {
-  if (request.prompt.has_value() == request.prompt_ids.has_value())
-    return refuse("prompt", "exactly one of prompt and prompt_ids must be given");
+  if (request.prompt.has_value() + request.prompt_ids.has_value() + request.messages.has_value() != 1)
+    return refuse("prompt", "exactly one of prompt, prompt_ids and messages must be given");
+  if (request.messages)
+    return check_messages(request, limits);
+  if (request.tools)
+    return refuse("tools", "belongs to messages");
+  if (request.template_arguments)
+    return refuse("template_arguments", "belong to messages");
   if (request.prompt) {
     if (auto bad = check_size("prompt", request.prompt->size(), limits.max_prompt_bytes, "bytes"))
       return bad;
@@ -116,9 +172,16 @@ Verdict check_stop(const Generate& request, const Limits& limits) {
 Verdict check_max_tokens(const Generate& request, const Limits& limits) {
   if (!request.max_tokens)
     return std::nullopt;
-  if (*request.max_tokens == 0)
-    return refuse("max_tokens", "must be at least 1: a request without tokens is reserved for scoring");
-  return check_range("max_tokens", *request.max_tokens, 1, limits.max_tokens);
+  return check_range("max_tokens", *request.max_tokens, 0, limits.max_tokens);
+}
+
+Verdict check_readers(const Generate& request) {
+  if (auto bad = check_size("readers", request.readers.size(), 64, "keys"))
+    return bad;
+  for (size_t i = 0; i < request.readers.size(); ++i)
+    if (request.readers[i].size() != 40 || !is_valid_utf8(request.readers[i]))
+      return refuse(element("readers", static_cast<int64_t>(i)), "must be a CURVE key: 40 characters of Z85");
+  return std::nullopt;
 }
 
 } // namespace
@@ -135,8 +198,15 @@ std::optional<Failure> validate(const Generate& request, const Limits& limits) {
   if (auto bad = check_stop(request, limits))
     return bad;
   if (request.logprobs)
-    return check_range("logprobs", *request.logprobs, 0, limits.max_logprobs);
-  return std::nullopt;
+    if (auto bad = check_range("logprobs", *request.logprobs, 0, limits.max_logprobs))
+      return bad;
+  if (request.prompt_logprobs)
+    if (auto bad = check_range("prompt_logprobs", *request.prompt_logprobs, 0, limits.max_logprobs))
+      return bad;
+  if (request.idempotency_key)
+    if (auto bad = check_word("idempotency_key", *request.idempotency_key, 256))
+      return bad;
+  return check_readers(request);
 }
 
 } // namespace millrace

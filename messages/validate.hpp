@@ -13,7 +13,8 @@ namespace millrace {
 struct Limits {
   int32_t vocab_size = 0; // width of the logits: ids are checked against this, not the tokenizer's length
   int32_t context_length = 0;
-  size_t max_prompt_bytes = 4u << 20;
+  size_t max_prompt_bytes = 4u << 20; // of messages: all texts together
+  size_t max_messages = 4096;
   int32_t max_tokens = 1 << 24; // asked for; the context ends a choice earlier
   int32_t max_choices = 16;
   int32_t max_logprobs = 20;

@@ -3,10 +3,11 @@
 build_packages=(
   g++ cmake ninja-build ccache pkg-config
   libcaf-dev libzmq3-dev cppzmq-dev libmsgpack-cxx-dev
-  nlohmann-json3-dev libcli11-dev libpcre2-dev libxxhash-dev
+  nlohmann-json3-dev libcli11-dev libpcre2-dev libxxhash-dev libedit-dev
+  libboost-dev libssl-dev prometheus-cpp-dev libspdlog-dev libfmt-dev
   python3 python3-zmq python3-msgpack
 )
-test_packages=(libgtest-dev libgmock-dev librapidcheck-dev)
+test_packages=(libgtest-dev libgmock-dev librapidcheck-dev python3-jinja2)
 fuzz_packages=(clang libclang-rt-14-dev)
 
 say() { printf '%s\n' "$*" >&2; }

@@ -4,6 +4,7 @@
 // SentencePiece-style BPE with byte fallback, read from a GGUF file's tokenizer.* keys.
 
 #include "model/gguf.hpp"
+#include "model/text/chat/chat_template.hpp"
 #include "model/text/detokenizer.hpp"
 #include "model/text/stop_matcher.hpp"
 
@@ -34,6 +35,9 @@ public:
   /// length, which must be below 2^29 bytes (else std::length_error). User-defined tokens are found in any
   /// text.
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const;
+  /// Likewise, with control tokens found only where all of their text is trusted. BOS stands at the beginning exactly
+  /// once, if the model wants one: the prompt's own counts.
+  std::vector<TokenId> encode(const RenderedPrompt& prompt) const;
 
   /// The bytes that a token stands for; empty for control and unknown tokens and for ids that are not in the
   /// vocabulary (the logits may be wider). SentencePiece's space mark is a space here.

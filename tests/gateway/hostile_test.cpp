@@ -1,6 +1,6 @@
 // What a peer may send or leave undone without disturbing others (F31, F32 and section 5 of the fault list).
 
-#include "gateway/publisher.hpp"
+#include "gateway/zeromq/publisher.hpp"
 #include "tests/gateway/gateway_test.hpp"
 
 #include <arpa/inet.h>

@@ -1,4 +1,4 @@
-#include "gateway/replies.hpp"
+#include "gateway/zeromq/replies.hpp"
 #include "tests/gateway/peers.hpp"
 
 #include <vector>

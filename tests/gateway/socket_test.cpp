@@ -1,4 +1,4 @@
-#include "gateway/socket.hpp"
+#include "gateway/zeromq/socket.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

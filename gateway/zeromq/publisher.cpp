@@ -1,4 +1,4 @@
-#include "gateway/publisher.hpp"
+#include "gateway/zeromq/publisher.hpp"
 
 #include <msgpack.hpp>
 

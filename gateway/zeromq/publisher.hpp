@@ -3,7 +3,7 @@
 // The fast path: one XPUB socket, one topic per stream. It drops for a subscriber that does not keep up,
 // without telling anybody; seq and replay make good for that.
 
-#include "gateway/socket.hpp"
+#include "gateway/zeromq/socket.hpp"
 #include "messages/ids.hpp"
 
 #include <functional>

@@ -3,7 +3,7 @@
 // The reliable path: one ROUTER socket with requests in, answers and replays out. What a client does not read
 // waits for it in a bounded queue and delays nobody else.
 
-#include "gateway/socket.hpp"
+#include "gateway/zeromq/socket.hpp"
 #include "gateway/stream_log.hpp"
 #include "messages/error.hpp"
 #include "messages/generation.hpp"

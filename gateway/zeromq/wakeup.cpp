@@ -1,4 +1,4 @@
-#include "gateway/wakeup.hpp"
+#include "gateway/zeromq/wakeup.hpp"
 
 #include <sys/eventfd.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "gateway/socket.hpp"
+#include "gateway/zeromq/socket.hpp"
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
