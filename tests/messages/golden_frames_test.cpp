@@ -48,12 +48,19 @@ template <> Generate golden() {
   Generate message;
   message.request = request();
   message.prompt = "Once upon a time, gr\u00FC\u00DF \U0001F600";
+  message.messages = {{"user", "gr\u00FC\u00DF", "ann", std::nullopt, std::nullopt},
+                      {"assistant", "", std::nullopt, std::nullopt, "[]"}};
+  message.tools = "[]";
+  message.template_arguments = "{}";
   message.n = 2;
   message.max_tokens = 300;
   message.sampling = sampling();
   message.stop = {"\n\n", "END"};
   message.stop_ids = {2, 128009};
   message.logprobs = 5;
+  message.prompt_logprobs = 2;
+  message.idempotency_key = "order 66";
+  message.readers = {std::string(40, '0')};
   return message;
 }
 template <> Cancel golden() {
@@ -63,7 +70,33 @@ template <> Replay golden() {
   return {request(), 1, 70000};
 }
 template <> Ack golden() {
-  return {request(), "replay", 70000, 70010};
+  return {request(), "replay", false, 70000, 70010};
+}
+template <> Follow golden() {
+  return {request(), {0, 5'000'000'000}, 64};
+}
+template <> Read golden() {
+  return {request(), {12, 0}};
+}
+template <> Look golden() {
+  return {request()};
+}
+template <> Stats golden() {
+  return {8};
+}
+template <> PromptLogprobs golden() {
+  return {request(), 1, 3, 512, {{1, {}, std::nullopt, {}}, {262, {" the"}, -0.25f, top()}}};
+}
+template <> Lagging golden() {
+  return {request(), 1, 12, 70000};
+}
+template <> Snapshot golden() {
+  return {request(), true, 1000, {{0, 131, "gr\u00FC\u00DF", "length"}, {12, 70000, "", ""}}};
+}
+template <> ServerStats golden() {
+  return {"0.1.0", "tales", "cpu:0 avx2", 12.5, "serving", 1,     2,  300, 4,  5,  6,
+          7,       8,       9,            10,   11,        0.1,   12, 70000, 13, 14, 15,
+          16,      {{"00010203", "decode", 2, 1000, 1000, 129, 12.5, 0.1}}};
 }
 template <> Welcome golden() {
   return {request(), 1, true, {0, 5'000'000'000}};
@@ -95,7 +128,7 @@ template <> Prompt golden() {
   return message;
 }
 template <> Sequence golden() {
-  return {{request(), 1, 3}, {1, 300}, {70000}, 300, sampling(), {"\n\n"}, {2}, true, std::nullopt};
+  return {{request(), 1, 3}, {1, 300}, {70000}, 300, sampling(), {"\n\n"}, {2}, true, std::nullopt, 2};
 }
 template <> SampledToken golden() {
   return {{request(), 1, 3}, 129, 262, {" \xF0\x9F"}, " ", -0.25f, top()};
@@ -130,9 +163,9 @@ TEST(GoldenFrames, AreThereForEveryMessageAndNoOther) {
 }
 
 TEST(GoldenFrames, ReachTheDoorsTheyAreMeantFor) {
-  for (const std::string type : {"generate", "cancel", "replay"})
+  for (const std::string type : {"generate", "cancel", "replay", "follow", "read", "look", "stats"})
     EXPECT_TRUE(std::holds_alternative<ClientMessage>(decode_client_message(golden_frame(type)))) << type;
-  for (const std::string type : {"started", "progress", "token", "finished", "done", "rejected"}) {
+  for (const std::string type : {"started", "progress", "prompt_logprobs", "token", "finished", "done", "rejected"}) {
     const auto event = decode_event(golden_frame(type));
     ASSERT_TRUE(std::holds_alternative<Event>(event)) << type;
     EXPECT_EQ(encode(std::get<Event>(event)), golden_frame(type));

@@ -110,6 +110,18 @@ template <> struct Spelling<SamplingParams> {
 template <> struct Spelling<TokenLogprob> {
   static std::string type() { return "TokenLogprob"; }
 };
+template <> struct Spelling<ChatMessage> {
+  static std::string type() { return "ChatMessage"; }
+};
+template <> struct Spelling<PromptToken> {
+  static std::string type() { return "PromptToken"; }
+};
+template <> struct Spelling<ChoiceSnapshot> {
+  static std::string type() { return "ChoiceSnapshot"; }
+};
+template <> struct Spelling<RequestStats> {
+  static std::string type() { return "RequestStats"; }
+};
 template <class T> struct Spelling<std::optional<T>> {
   static std::string type() { return Spelling<T>::type() + "?"; }
   static std::string standard(const std::optional<T>&) { return "nil"; }
@@ -135,7 +147,11 @@ TEST(ProtocolDocument, TellsEveryFieldOfEveryMessage) {
   const Document document;
   std::map<std::string, std::vector<Row>> expected = {{"SamplingParams", rows_of<SamplingParams>()},
                                                       {"SequenceId", rows_of<SequenceId>()},
-                                                      {"TokenLogprob", rows_of<TokenLogprob>()}};
+                                                      {"TokenLogprob", rows_of<TokenLogprob>()},
+                                                      {"ChatMessage", rows_of<ChatMessage>()},
+                                                      {"PromptToken", rows_of<PromptToken>()},
+                                                      {"ChoiceSnapshot", rows_of<ChoiceSnapshot>()},
+                                                      {"RequestStats", rows_of<RequestStats>()}};
   std::apply([&]<class... M>(const M&...) { ((expected[std::string(M::kType)] = rows_of<M>()), ...); },
              Messages{});
 

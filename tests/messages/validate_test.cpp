@@ -47,6 +47,14 @@ Change ids(std::vector<TokenId> ids) {
   };
 }
 
+Change turns(std::vector<ChatMessage> turns, std::optional<std::string> tools = {}) {
+  return [=](Generate& request) {
+    request.prompt.reset();
+    request.messages = turns;
+    request.tools = tools;
+  };
+}
+
 std::map<TokenId, float> many_biases(int count) {
   std::map<TokenId, float> bias;
   for (int i = 0; i < count; ++i)
@@ -82,6 +90,7 @@ TEST(Validate, AcceptsBothEndsOfEachRange) {
       set(&S::seed, std::numeric_limits<uint64_t>::max()),
       set(&Generate::n, 1),
       set(&Generate::n, 16),
+      set(&Generate::max_tokens, 0),
       set(&Generate::max_tokens, 1),
       set(&Generate::max_tokens, 1 << 24),
       set(&Generate::stop, std::vector<std::string>(16, "x")),
@@ -94,6 +103,12 @@ TEST(Validate, AcceptsBothEndsOfEachRange) {
       ids({}),
       ids({0, 999}),
       ids(std::vector<TokenId>(127, 5)),
+      set(&Generate::prompt_logprobs, 0),
+      set(&Generate::prompt_logprobs, 20),
+      set(&Generate::idempotency_key, std::string(256, 'k')),
+      set(&Generate::readers, std::vector<std::string>(64, std::string(40, 'z'))),
+      turns({{.role = "user", .content = std::string((4u << 20) - 2, 'x')}}, "[]"),
+      turns(std::vector<ChatMessage>(4096, {.role = std::string(64, 'r')})),
   };
   for (size_t i = 0; i < changes.size(); ++i) {
     const auto failure = verdict(changes[i]);
@@ -136,9 +151,8 @@ TEST(Validate, RefusesWhatIsOutsideAndNamesFieldAndLimit) {
       {set(&Generate::n, -1), "n", "from 1 to 16"},
       {set(&Generate::n, 17), "n", "from 1 to 16"},
       {set(&Generate::n, kMost), "n", "from 1 to 16"},
-      {set(&Generate::max_tokens, 0), "max_tokens", "at least 1"},
-      {set(&Generate::max_tokens, -1), "max_tokens", "from 1 to 16777216"},
-      {set(&Generate::max_tokens, kMost), "max_tokens", "from 1 to 16777216"},
+      {set(&Generate::max_tokens, -1), "max_tokens", "from 0 to 16777216"},
+      {set(&Generate::max_tokens, kMost), "max_tokens", "from 0 to 16777216"},
       {set(&Generate::stop, {""}), "stop[0]", "not be empty"},
       {set(&Generate::stop, {"a", std::string(1025, 'x')}), "stop[1]", "at most 1024"},
       {set(&Generate::stop, {std::string("\xED\xA0\x80")}), "stop[0]", "UTF-8"},
@@ -152,6 +166,27 @@ TEST(Validate, RefusesWhatIsOutsideAndNamesFieldAndLimit) {
       {set(&Generate::prompt, std::string("\xC4\xE3")), "prompt", "UTF-8"},
       {set(&Generate::prompt, std::nullopt), "prompt", "exactly one"},
       {set(&Generate::prompt_ids, std::vector<TokenId>{1}), "prompt", "exactly one"},
+      {set(&Generate::messages, std::vector<ChatMessage>{{.role = "user"}}), "prompt", "exactly one"},
+      {set(&Generate::tools, "[]"), "tools", "belongs to messages"},
+      {set(&Generate::template_arguments, "{}"), "template_arguments", "belong to messages"},
+      {set(&Generate::prompt_logprobs, -1), "prompt_logprobs", "from 0 to 20"},
+      {set(&Generate::prompt_logprobs, 21), "prompt_logprobs", "from 0 to 20"},
+      {set(&Generate::idempotency_key, ""), "idempotency_key", "not be empty"},
+      {set(&Generate::idempotency_key, std::string(257, 'k')), "idempotency_key", "at most 256"},
+      {set(&Generate::idempotency_key, "\xFF"), "idempotency_key", "UTF-8"},
+      {set(&Generate::readers, {"short"}), "readers[0]", "40 characters"},
+      {set(&Generate::readers, std::vector<std::string>(65, std::string(40, 'z'))), "readers", "at most 64"},
+      {turns({}), "messages", "not be empty"},
+      {turns(std::vector<ChatMessage>(4097, {.role = "user"})), "messages", "at most 4096"},
+      {turns({{.role = ""}}), "messages[0].role", "not be empty"},
+      {turns({{.role = "user"}, {.role = std::string(65, 'r')}}), "messages[1].role", "at most 64"},
+      {turns({{.role = "\xFF"}}), "messages[0].role", "UTF-8"},
+      {turns({{.role = "user", .content = "\xC4\xE3"}}), "messages[0].content", "UTF-8"},
+      {turns({{.role = "user", .name = "\xFF"}}), "messages[0].name", "UTF-8"},
+      {turns({{.role = "user", .tool_call_id = "\xFF"}}), "messages[0].tool_call_id", "UTF-8"},
+      {turns({{.role = "user", .tool_calls = "\xFF"}}), "messages[0].tool_calls", "UTF-8"},
+      {turns({{.role = "user"}}, "\xFF"), "tools", "UTF-8"},
+      {turns({{.role = "user", .content = std::string((4u << 20) - 1, 'x')}}, "[]"), "messages", "at most 4194304"},
       {ids({1, -1}), "prompt_ids[1]", "from 0 to 999"},
       {ids({1000}), "prompt_ids[0]", "from 0 to 999"},
   };
@@ -180,7 +215,7 @@ TEST(Validate, ChecksEveryFieldOfARequest) {
   Generate{}.visit_fields([&](std::string_view, auto&) { ++generate; });
   SamplingParams{}.visit_fields([&](std::string_view, auto&) { ++sampling; });
 
-  EXPECT_EQ(generate, 12);
+  EXPECT_EQ(generate, 18);
   EXPECT_EQ(sampling, 9);
 }
 
