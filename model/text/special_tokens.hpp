@@ -1,5 +1,6 @@
 #pragma once
 
+#include "model/text/chat/chat_template.hpp"
 #include "model/text/vocabulary.hpp"
 
 #include <array>
@@ -27,13 +28,19 @@ public:
 
   /// In order, none empty; the texts view into `text`.
   std::vector<Fragment> split(std::string_view text) const;
+  /// Likewise, with control and unknown tokens only where all of their text is trusted (ascending ranges).
+  /// What is not trusted takes no byte of such a token away: a user-defined token that would reach into it is
+  /// not found.
+  std::vector<Fragment> split(std::string_view text, std::span<const RenderedPrompt::Range> trusted) const;
 
 private:
   struct Entry {
     std::string_view spelling;
     TokenId id;
+    bool control; // or unknown
   };
-  const Entry* longest_at(std::string_view text) const;
+  const Entry* longest_at(std::string_view text, size_t trusted_size) const;
+  bool has_control_at(std::string_view text, size_t begin, size_t end, size_t trusted_end) const;
 
   std::vector<Entry> entries_;                                 // sorted by spelling
   std::array<std::pair<size_t, size_t>, 256> by_first_byte_{}; // ranges of entries_

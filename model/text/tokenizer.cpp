@@ -7,6 +7,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <array>
 #include <stdexcept>
 #include <variant>
@@ -34,11 +35,18 @@ Encoder make_encoder(const GgufFile& file, const Vocabulary& vocabulary) {
   throw FormatError(std::string(kModel) + " is \"" + printable(model) + "\"; supported are gpt2, llama");
 }
 
+void check_size(std::string_view text) {
+  if (text.size() >= kMaxTextBytes)
+    throw std::length_error("text of " + std::to_string(text.size()) + " bytes is too long to be encoded");
+}
+
 } // namespace
 
 struct Tokenizer::State {
   explicit State(const GgufFile& file);
   uint64_t compute_hash(const GgufFile& file) const;
+
+  std::vector<TokenId> encode(const std::vector<Fragment>& fragments, bool bos) const;
 
   const BytePairEncoder* byte_pairs() const { return std::get_if<BytePairEncoder>(&encoder); }
 
@@ -98,26 +106,35 @@ uint64_t Tokenizer::State::compute_hash(const GgufFile& file) const {
 Tokenizer::Tokenizer(const GgufFile& file) : state_(std::make_unique<State>(file)) {}
 Tokenizer::~Tokenizer() = default;
 
-std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
-  if (text.size() >= kMaxTextBytes)
-    throw std::length_error("text of " + std::to_string(text.size()) + " bytes is too long to be encoded");
-
+std::vector<TokenId> Tokenizer::State::encode(const std::vector<Fragment>& fragments, bool bos) const {
   std::vector<TokenId> ids;
-  if (options.add_bos && state_->adds_bos)
-    ids.push_back(state_->vocabulary.bos());
-
-  const SpecialTokens& special = options.parse_special ? state_->all_special : state_->user_defined;
-  for (bool after_special = true; const Fragment& fragment : special.split(text)) {
+  if (bos)
+    ids.push_back(vocabulary.bos());
+  for (bool after_special = true; const Fragment& fragment : fragments) {
     if (fragment.special != kNoToken)
       ids.push_back(fragment.special);
-    else if (const BytePairEncoder* byte_pairs = state_->byte_pairs())
-      byte_pairs->encode(fragment.text, ids);
+    else if (const BytePairEncoder* bpe = byte_pairs())
+      bpe->encode(fragment.text, ids);
     else
-      std::get<SentencePieceEncoder>(state_->encoder)
-          .encode(fragment.text, state_->adds_space_prefix && after_special, ids);
+      std::get<SentencePieceEncoder>(encoder).encode(fragment.text, adds_space_prefix && after_special, ids);
     after_special = fragment.special != kNoToken;
   }
   return ids;
+}
+
+std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  check_size(text);
+  const SpecialTokens& special = options.parse_special ? state_->all_special : state_->user_defined;
+  return state_->encode(special.split(text), options.add_bos && state_->adds_bos);
+}
+
+std::vector<TokenId> Tokenizer::encode(const RenderedPrompt& prompt) const {
+  check_size(prompt.text);
+  const auto is_bos = [this](const Fragment& fragment) { return fragment.special == bos(); };
+  std::vector<Fragment> fragments = state_->all_special.split(prompt.text, prompt.trusted);
+  if (state_->adds_bos)
+    fragments.erase(fragments.begin(), std::find_if_not(fragments.begin(), fragments.end(), is_bos));
+  return state_->encode(fragments, state_->adds_bos);
 }
 
 std::string_view Tokenizer::bytes(TokenId id) const {

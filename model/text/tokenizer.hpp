@@ -35,8 +35,10 @@ public:
   /// length, which must be below 2^29 bytes (else std::length_error). User-defined tokens are found in any
   /// text.
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const;
-  /// Likewise, with control tokens found only where all of their text is trusted. BOS stands at the beginning exactly
-  /// once, if the model wants one: the prompt's own counts.
+  /// Likewise, with control tokens found only where all of their text is trusted; user-defined ones in any
+  /// text, as above. BOS stands at the beginning exactly once, if the model wants one: the prompt's own
+  /// count. The rest is what the whole text with parse_special gives: words and merges cross the borders of
+  /// what is trusted.
   std::vector<TokenId> encode(const RenderedPrompt& prompt) const;
 
   /// The bytes that a token stands for; empty for control and unknown tokens and for ids that are not in the
