@@ -64,6 +64,9 @@ DispatchActor::behavior_type dispatch_actor(DispatchActor::stateful_pointer<Disp
         then_go_on([&](auto& state, Ledger& ledger) { ledger.started(started.sequence, state.now()); });
       },
       [=](const Progress& progress) { then_go_on([&](auto&, Ledger& ledger) { ledger.progress(progress); }); },
+      [=](PromptLogprobs& piece) {
+        then_go_on([&](auto&, Ledger& ledger) { ledger.scored(std::move(piece)); });
+      },
       [=](SampledBatch& batch) {
         then_go_on([&](auto& state, Ledger& ledger) {
           for (Sampled& sampled : batch.sequences)

@@ -25,8 +25,8 @@ LocalDeviceActors spawn_device(caf::actor_system& system, const Parts& parts, Pi
   auto sampler =
       system.spawn(sampler_actor, parts.tokenizer, parts.device->config().vocab_size, dispatch);
   auto decode = spawn_pinned(system, pinning, decode_actor, parts.device, sampler);
-  auto prefill = spawn_pinned(system, pinning, prefill_actor, parts.device, parts.options.prefill_chunk,
-                              dispatch, decode, sampler);
+  auto prefill = spawn_pinned(system, pinning, prefill_actor, parts.device, parts.tokenizer,
+                              parts.options.prefill_chunk, dispatch, decode, sampler);
   caf::anon_send(decode, prefill);
   return {prefill, decode, sampler};
 }

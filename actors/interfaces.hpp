@@ -34,6 +34,8 @@ using DispatchActor = caf::typed_actor<
   caf::reacts_to<SequenceStarted>,
   // Tells the reader how much of the prompt has been read.
   caf::reacts_to<Progress>,
+  // Tells the reader the log-probs of a piece of the prompt and books how far they go.
+  caf::reacts_to<PromptLogprobs>,
   // Books tokens and ends and tells the reader; those of an earlier owner are dropped and counted.
   caf::reacts_to<SampledBatch>>;
 

@@ -78,7 +78,9 @@ std::optional<Sequence> Ledger::next() {
                   .stop = generate.stop,
                   .stop_ids = generate.stop_ids,
                   .ignore_eos = generate.ignore_eos,
-                  .logprobs = generate.logprobs};
+                  .logprobs = generate.logprobs,
+                  .prompt_logprobs = index == 0 ? generate.prompt_logprobs : std::nullopt,
+                  .scored = request.scored};
 }
 
 void Ledger::set_state(Request& request, Choice& choice, Choice::State state) {
@@ -132,6 +134,15 @@ void Ledger::progress(const Progress& progress) {
   totals_.prompt_tokens += progress.processed - choice->read;
   choice->read = progress.processed;
   sink_(progress);
+}
+
+void Ledger::scored(PromptLogprobs piece) {
+  if (!find({piece.request, piece.choice, piece.epoch}))
+    return;
+  Request& request = requests_.at(piece.request);
+  assert(piece.position == request.scored);
+  request.scored += int32_t(piece.tokens.size());
+  sink_(std::move(piece));
 }
 
 void Ledger::sampled(Sampled sampled, Time now) {

@@ -38,6 +38,7 @@ public:
   // What the device's actors say. All of it is dropped and counted if it comes from an earlier owner.
   void started(const SequenceId& id, Time now);
   void progress(const Progress& progress);
+  void scored(PromptLogprobs piece);
   void sampled(Sampled sampled, Time now);
 
   /// Ends a request; returns the sequences that the device has to forget. An unknown request has none.
@@ -61,6 +62,7 @@ private:
     Prompt prompt;
     int32_t max_tokens = 0;
     uint64_t number = 0; // in the order of admission
+    int32_t scored = 0;  // prompt tokens whose log-probs have been told
     std::vector<Choice> choices;
     Time admitted;
     std::optional<Time> began, first_token;

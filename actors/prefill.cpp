@@ -1,6 +1,7 @@
 #include "actors/prefill.hpp"
 
 #include "actors/exceptions.hpp"
+#include "actors/prompt_scorer.hpp"
 
 #include <algorithm>
 
@@ -20,20 +21,57 @@ void PrefillState::step() {
     return; // all was cancelled, or nothing is free: whoever frees blocks says so
   for (const Sequence* sequence : pass.started) {
     self->send(dispatch, SequenceStarted{sequence->id});
-    self->send(sampler, *sequence);
+    if (sequence->max_tokens > 0)
+      self->send(sampler, *sequence);
   }
 
-  const auto wanted = size_t(std::ranges::count_if(pass.rows, &Row::wants_logits));
-  logits->resize(wanted * size_t(device->config().vocab_size));
+  logits->resize(pass.wanted * vocab_size());
   device->forward(pass.rows, *logits);
 
+  tell_scores(pass.pieces);
   PromptQueue::Read read = queue->advance();
   for (Progress& progress : read.progress)
     self->send(dispatch, std::move(progress));
+  for (const SequenceId& id : read.ended)
+    end(id, FinishReason::length);
   if (read.complete.empty())
     return schedule_step();
   step_in_flight = true;
+  gather(read.logits_rows);
   self->send(sampler, LocalLogits{logits, std::move(read.complete)});
+}
+
+void PrefillState::tell_scores(std::span<const PromptQueue::Piece> pieces) {
+  std::vector<SequenceId> failed; // the queue must not change while pieces point into it
+  for (const PromptQueue::Piece& piece : pieces) {
+    const auto rows = std::span<const float>(*logits).subspan(piece.logits_row * vocab_size());
+    if (auto scored = score(piece, rows, vocab_size(), *tokenizer))
+      self->send(dispatch, *std::move(scored));
+    else
+      failed.push_back(piece.sequence->id);
+  }
+  for (const SequenceId& id : failed) {
+    queue->cancel(id);
+    self->send(sampler, CancelSequence{id});
+    end(id, FinishReason::error, Error::non_finite_logits);
+  }
+}
+
+void PrefillState::end(const SequenceId& id, FinishReason reason, Error error) {
+  Sampled end;
+  end.sequence = id;
+  end.reason = to_string(reason);
+  if (error != Error::none)
+    end.error = to_string(error);
+  self->send(dispatch, SampledBatch{{std::move(end)}});
+}
+
+// A row never moves up, so none is written over before it has moved.
+void PrefillState::gather(std::span<const size_t> rows) {
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (rows[i] != i)
+      std::copy_n(logits->begin() + ptrdiff_t(rows[i] * vocab_size()), vocab_size(),
+                  logits->begin() + ptrdiff_t(i * vocab_size()));
 }
 
 void PrefillState::hand_on(const LocalNextIds& next) {
@@ -44,15 +82,17 @@ void PrefillState::hand_on(const LocalNextIds& next) {
 }
 
 PrefillActor::behavior_type prefill_actor(PrefillActor::stateful_pointer<PrefillState> self,
-                                          std::shared_ptr<Device> device, int32_t chunk, DispatchActor dispatch,
-                                          DecodeActor decode, SamplerActor sampler) {
+                                          std::shared_ptr<Device> device, std::shared_ptr<const Tokenizer> tokenizer,
+                                          int32_t chunk, DispatchActor dispatch, DecodeActor decode,
+                                          SamplerActor sampler) {
   die_with_text(self, Error::device_lost);
   auto& state = self->state;
   state.device = std::move(device);
+  state.tokenizer = std::move(tokenizer);
   state.dispatch = std::move(dispatch);
   state.decode = std::move(decode);
   state.sampler = std::move(sampler);
-  state.queue.emplace(chunk);
+  state.queue.emplace(chunk, scored_rows_of_a_pass(state.device->config().vocab_size));
   return {
       [=](Sequence& sequence) {
         self->state.queue->push(std::move(sequence));

@@ -2,6 +2,8 @@
 
 #include "actors/interfaces.hpp"
 #include "actors/prompt_queue.hpp"
+#include "messages/error.hpp"
+#include "model/text/tokenizer.hpp"
 
 #include <caf/stateful_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>
@@ -21,9 +23,17 @@ struct PrefillState {
   void schedule_step();
   void step();
   void hand_on(const LocalNextIds& next);
+  /// Tells the log-probs of prompts that the pass has given, and ends the sequences where they are no numbers.
+  void tell_scores(std::span<const PromptQueue::Piece> pieces);
+  /// Ends a sequence of which nothing is drawn (any more).
+  void end(const SequenceId& id, FinishReason reason, Error error = Error::none);
+  /// Moves these rows of the logits to the front: the sampler gets no others.
+  void gather(std::span<const size_t> rows);
+  size_t vocab_size() const { return size_t(device->config().vocab_size); }
 
   PrefillActor::stateful_pointer<PrefillState> self;
   std::shared_ptr<Device> device;
+  std::shared_ptr<const Tokenizer> tokenizer;
   DispatchActor dispatch;
   DecodeActor decode;
   SamplerActor sampler;
@@ -34,7 +44,8 @@ struct PrefillState {
 
 /// chunk: rows of a pass.
 PrefillActor::behavior_type prefill_actor(PrefillActor::stateful_pointer<PrefillState> self,
-                                          std::shared_ptr<Device> device, int32_t chunk, DispatchActor dispatch,
-                                          DecodeActor decode, SamplerActor sampler);
+                                          std::shared_ptr<Device> device, std::shared_ptr<const Tokenizer> tokenizer,
+                                          int32_t chunk, DispatchActor dispatch, DecodeActor decode,
+                                          SamplerActor sampler);
 
 } // namespace millrace

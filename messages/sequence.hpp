@@ -38,8 +38,9 @@ struct Sequence {
   bool ignore_eos = false;
   std::optional<int32_t> logprobs;
   std::optional<int32_t> prompt_logprobs; // choice 0 alone has it
+  int32_t scored = 0;                     // prompt tokens whose log-probs were told by an earlier owner
   MILLRACE_FIELDS(id, prompt_ids, emitted_ids, max_tokens, sampling, stop, stop_ids, ignore_eos, logprobs,
-                  prompt_logprobs)
+                  prompt_logprobs, scored)
 };
 
 /// One entry of a distribution.

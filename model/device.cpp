@@ -3,7 +3,6 @@
 #include "kernels/attention.hpp"
 
 #include <cassert>
-#include <chrono>
 
 namespace millrace {
 namespace {
@@ -47,10 +46,11 @@ void Device::forward(std::span<const Row> rows, std::span<float> logits) {
     int64_t rows;
 
     ~Turn() {
-      std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+      const auto end = std::chrono::steady_clock::now();
       {
         std::lock_guard lock{device.mutex_};
-        device.counters_.busy_seconds += time.count();
+        device.counters_.busy_seconds += std::chrono::duration<double>(end - begin).count();
+        device.counters_.last_pass = end;
         device.counters_.passes += 1;
         device.counters_.rows += rows;
         ++device.serving_;

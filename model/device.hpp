@@ -6,6 +6,7 @@
 #include "model/block_manager.hpp"
 #include "model/config.hpp"
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -58,6 +59,7 @@ public:
     double busy_seconds = 0;
     int64_t passes = 0;
     int64_t rows = 0;
+    std::chrono::steady_clock::time_point last_pass{}; // when it ended
   };
   Counters counters() const;
 

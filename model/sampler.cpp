@@ -9,27 +9,6 @@
 namespace millrace {
 namespace {
 
-/// The n most likely ids with their log-probs, equal ones by id.
-std::vector<std::pair<TokenId, float>> most_likely(std::span<const float> logits, size_t n, double log_sum) {
-  std::vector<std::pair<TokenId, float>> top;
-  n = std::min(n, logits.size());
-  if (n == 0)
-    return top;
-  top.reserve(n + 1);
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (top.size() == n && logits[i] <= top.back().second)
-      continue;
-    const auto place = std::upper_bound(top.begin(), top.end(), logits[i],
-                                        [](float logit, const auto& entry) { return logit > entry.second; });
-    top.insert(place, {static_cast<TokenId>(i), logits[i]});
-    if (top.size() > n)
-      top.pop_back();
-  }
-  for (auto& [id, value] : top)
-    value = std::max(kMinLogprob, static_cast<float>(value - log_sum));
-  return top;
-}
-
 /// Brings what a penalty has thrown out of a float's range back to its end; a masked token stays masked.
 float clamp_finite(float logit) {
   constexpr float kLargest = std::numeric_limits<float>::max();
@@ -112,9 +91,9 @@ Draw Sampler::draw(std::span<const float> logits, int top_n) {
     draw.id = ranking_.pick(philox_uniform(seed_, static_cast<uint64_t>(index_),
                                            static_cast<uint32_t>(choice_), DrawPurpose::token));
   }
-  const double log_sum = log_sum_exp(logits);
-  draw.logprob = std::max(kMinLogprob, static_cast<float>(logits[static_cast<size_t>(draw.id)] - log_sum));
-  draw.top = most_likely(logits, static_cast<size_t>(std::max(top_n, 0)), log_sum);
+  const Logprobs logprobs(logits);
+  draw.logprob = logprobs.of(draw.id);
+  draw.top = logprobs.most_likely(static_cast<size_t>(std::max(top_n, 0)));
   return draw;
 }
 

@@ -8,6 +8,7 @@
 // 2011), so there is no random state to move when a sequence moves. The number in [0, 1) is laid on the kept
 // probabilities from the most likely down, equal ones by id.
 
+#include "model/logprobs.hpp"
 #include "model/ranking.hpp"
 
 #include <cstdint>
@@ -30,9 +31,6 @@ struct SamplerParams {
   float presence_penalty = 0;   // once if the id is in the output
   std::map<TokenId, float> logit_bias;
 };
-
-/// The smallest log-prob that is told: minus infinity is not a number in JSON.
-inline constexpr float kMinLogprob = -9999;
 
 struct Draw {
   TokenId id = 0;

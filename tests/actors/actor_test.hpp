@@ -50,6 +50,7 @@ public:
   std::map<StreamId, Done> done;
   std::map<StreamId, Rejected> rejected;
   std::map<StreamId, Started> started; // the last of each request
+  std::map<StreamId, std::vector<PromptToken>> scored;
   int progress = 0;
   uint32_t highest_epoch = 0;
 
@@ -66,6 +67,14 @@ private:
   void take(const Progress& event) {
     expect_open(event.request);
     ++progress;
+  }
+  void take(const PromptLogprobs& event) {
+    expect_open(event.request);
+    EXPECT_EQ(event.choice, 0);
+    EXPECT_TRUE((outputs[{event.request, 0}].ids.empty())) << "the prompt after the output";
+    auto& tokens = scored[event.request];
+    EXPECT_EQ(event.position, int32_t(tokens.size())) << "positions lack or come twice";
+    tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
   }
   void take(const Token& event) {
     expect_open(event.request);

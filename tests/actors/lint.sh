@@ -12,6 +12,6 @@ refuse() { # pattern reason
 refuse 'caf::infinite' 'a request needs a timeout'
 refuse '\.(then|await)\([^,]*\);' 'give an error handler, too'
 refuse 'CAF_ADD_TYPE_ID\(.*\b(float|double)\b' 'floats travel inside msgpack bytes'
-refuse 'CAF_ALLOW_UNSAFE_MESSAGE_TYPE\((millrace::)?(Generate|Cancel|Prompt|Sequence|SampledBatch|Progress|Rejected)\)' \
+refuse 'CAF_ALLOW_UNSAFE_MESSAGE_TYPE\((millrace::)?(Generate|Cancel|Prompt|Sequence|SampledBatch|Progress|PromptLogprobs|Rejected)\)' \
   'this message must be able to cross processes'
 exit $status

@@ -61,6 +61,7 @@ protected:
             [this](lost_atom) { ++lost; },
             [](const SequenceStarted&) {},
             [](const Progress&) {},
+            [](const PromptLogprobs&) {},
             [](SampledBatch&) {}};
   });
   SupervisorActor supervisor;
