@@ -12,4 +12,10 @@ struct Principal {
   auto operator<=>(const Principal&) const = default;
 };
 
+/// Where a request came in, for the log.
+struct Origin {
+  std::string door;       // "zmq" or "http"
+  std::string request_id; // what the client calls its request (X-Request-Id), as it came; may be empty
+};
+
 } // namespace millrace
