@@ -128,7 +128,7 @@ template <> Prompt golden() {
   return message;
 }
 template <> Sequence golden() {
-  return {{request(), 1, 3}, {1, 300}, {70000}, 300, sampling(), {"\n\n"}, {2}, true, std::nullopt, 2};
+  return {{request(), 1, 3}, {1, 300}, {70000}, 300, sampling(), {"\n\n"}, {2}, true, std::nullopt, 2, 129};
 }
 template <> SampledToken golden() {
   return {{request(), 1, 3}, 129, 262, {" \xF0\x9F"}, " ", -0.25f, top()};
