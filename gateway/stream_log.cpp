@@ -8,10 +8,12 @@ namespace millrace {
 namespace {
 
 // Charged on top of the bytes of a frame and of a stream, so that many tiny ones are bounded, too: a
-// message_t, its allocation, and what map, lists and the first chunks of the deques take.
+// message_t, its allocation, and what table, lists and the first chunks of the deques take.
 constexpr size_t kFrameOverhead = 128;
 constexpr size_t kStreamOverhead = 1'024;
 constexpr size_t kChoiceOverhead = 768;
+// A stream that has to make room for others gives this part of itself at once, since finding it takes long.
+constexpr size_t kPartToGive = 16;
 
 zmq::message_t share(zmq::message_t& frame) {
   zmq::message_t reference;
@@ -19,9 +21,27 @@ zmq::message_t share(zmq::message_t& frame) {
   return reference;
 }
 
+/// Whether one more event goes into a piece; the first one always does.
+bool take(size_t& budget, size_t bytes, const StreamLog::Piece& piece) {
+  if (bytes > budget && !piece.events.empty())
+    return false;
+  budget -= std::min(budget, bytes);
+  return true;
+}
+
 } // namespace
 
-bool StreamLog::open(const StreamId& request, int32_t choices, Time now) {
+void advance(Cursor& cursor, const LoggedEvent& event) {
+  if (event.last) {
+    cursor.ended = true;
+  } else if (event.seq >= 0) {
+    const size_t choice = event.sequence.choice;
+    cursor.next.resize(std::max(cursor.next.size(), choice + 1));
+    cursor.next[choice] = event.seq + 1;
+  }
+}
+
+bool StreamLog::open(const StreamId& request, int32_t choices, Time now, size_t overhead) {
   assert(choices > 0);
   if (streams_.contains(request))
     return false;
@@ -30,36 +50,68 @@ bool StreamLog::open(const StreamId& request, int32_t choices, Time now) {
   stream.choices = std::move(empty);
   stream.touched = now;
   stream.place = live_.insert(live_.end(), request);
-  charge(stream, kStreamOverhead + choices * kChoiceOverhead);
+  charge(stream, kStreamOverhead + choices * kChoiceOverhead + overhead);
   make_room();
   return true;
 }
 
+void StreamLog::remove(const StreamId& request) {
+  const auto entry = streams_.find(request);
+  if (entry == streams_.end())
+    return;
+  bytes_ -= entry->second.bytes;
+  (entry->second.last ? ended_ : live_).erase(entry->second.place);
+  streams_.erase(entry);
+}
+
 StreamLog::Verdict StreamLog::admit(const SequenceId& sequence, Time now) {
-  Verdict verdict;
-  if (find_choice(sequence, verdict))
-    touch(streams_.find(sequence.request)->second, now);
-  return verdict;
+  return find(sequence, now).verdict;
+}
+
+StreamLog::Verdict StreamLog::start(const SequenceId& sequence, zmq::message_t frame, Time now) {
+  const Found found = find(sequence, now);
+  if (!found.stream)
+    return found.verdict;
+  Stream& stream = *found.stream;
+  const auto earlier = std::find_if(stream.preamble.begin(), stream.preamble.end(), [&](const Preamble& p) {
+    return p.started && p.sequence.choice == sequence.choice;
+  });
+  if (earlier != stream.preamble.end()) {
+    release(stream, earlier->body.size() + kFrameOverhead);
+    stream.preamble.erase(earlier);
+  }
+  charge(stream, frame.size() + kFrameOverhead);
+  stream.preamble.push_back({stream.next_place++, sequence, true, std::move(frame)});
+  fit(stream);
+  return Verdict::taken;
+}
+
+StreamLog::Verdict StreamLog::keep(const SequenceId& sequence, zmq::message_t frame, Time now) {
+  const Found found = find(sequence, now);
+  if (!found.stream)
+    return found.verdict;
+  Stream& stream = *found.stream;
+  charge(stream, frame.size() + kFrameOverhead);
+  stream.preamble.push_back({stream.next_place++, sequence, false, std::move(frame)});
+  stream.arrivals.push_back(kPrompt);
+  fit(stream);
+  return Verdict::taken;
 }
 
 StreamLog::Verdict StreamLog::append(const SequenceId& sequence, int64_t seq, bool last, zmq::message_t frame,
                                      Time now) {
-  Verdict verdict;
-  Choice* choice = find_choice(sequence, verdict);
-  if (!choice)
-    return verdict;
-  if (choice->closed || seq != choice->next())
+  const Found found = find(sequence, now);
+  if (!found.stream)
+    return found.verdict;
+  Choice& choice = *found.choice;
+  if (choice.closed || seq != choice.next())
     return Verdict::out_of_order;
 
-  Stream& stream = streams_.find(sequence.request)->second;
-  touch(stream, now);
-  charge(stream, frame.size() + kFrameOverhead);
-  choice->frames.push_back(std::move(frame));
-  choice->closed = last;
-  stream.arrivals.push_back(sequence.choice);
-  while (stream.bytes > limits_.stream_bytes && !stream.arrivals.empty())
-    drop_oldest(stream);
-  make_room();
+  charge(*found.stream, frame.size() + kFrameOverhead);
+  choice.frames.push_back({std::move(frame), sequence.epoch});
+  choice.closed = last;
+  found.stream->arrivals.push_back(sequence.choice);
+  fit(*found.stream);
   return Verdict::taken;
 }
 
@@ -108,7 +160,7 @@ std::optional<StreamLog::Range> StreamLog::held(const StreamId& request, int32_t
 
 zmq::message_t StreamLog::event(const StreamId& request, int32_t choice, int64_t seq) {
   Choice& found = streams_.at(request).choices.at(choice);
-  return share(found.frames.at(seq - found.first));
+  return share(found.frames.at(seq - found.first).body);
 }
 
 std::optional<zmq::message_t> StreamLog::last_event(const StreamId& request) {
@@ -125,31 +177,107 @@ std::vector<StreamId> StreamLog::idle(Time now, std::chrono::milliseconds silenc
     if (now - stream.touched < silence)
       break;
     found.push_back(live_.front());
-    touch(stream, now);
+    stream.touched = now;
+    live_.splice(live_.end(), live_, stream.place);
   }
   return found;
 }
 
-StreamLog::Choice* StreamLog::find_choice(const SequenceId& sequence, Verdict& verdict) {
-  const auto entry = streams_.find(sequence.request);
-  if (entry == streams_.end() || entry->second.last || sequence.choice < 0 ||
-      std::cmp_greater_equal(sequence.choice, entry->second.choices.size())) {
-    verdict = Verdict::unknown_stream;
-    return nullptr;
-  }
-  Choice& choice = entry->second.choices[sequence.choice];
-  if (sequence.epoch < choice.epoch) {
-    verdict = Verdict::stale_epoch;
-    return nullptr;
-  }
-  choice.epoch = sequence.epoch;
-  verdict = Verdict::taken;
-  return &choice;
+// ---- reading ----
+
+StreamLog::Piece StreamLog::read(const StreamId& request, Cursor& cursor, size_t max_bytes) {
+  Piece piece;
+  const auto entry = streams_.find(request);
+  if (entry == streams_.end())
+    return piece;
+  Stream& stream = entry->second;
+  piece.known = true;
+  cursor.next.resize(stream.choices.size());
+  if (cursor.live_from.empty())
+    for (const Choice& choice : stream.choices)
+      cursor.live_from.push_back(choice.next());
+
+  size_t budget = max_bytes;
+  read_preamble(stream, cursor, budget, piece);
+  if (!piece.more)
+    read_numbered(stream, cursor, budget, piece);
+  if (!piece.more && stream.last && !std::exchange(cursor.ended, true))
+    piece.events.push_back({.sequence = {.request = request}, .last = true, .body = share(*stream.last)});
+  for (LoggedEvent& event : piece.events)
+    event.sequence.request = request;
+  return piece;
 }
 
-void StreamLog::touch(Stream& stream, Time now) {
+void StreamLog::read_preamble(Stream& stream, Cursor& cursor, size_t& budget, Piece& piece) {
+  if (cursor.preamble >= stream.next_place)
+    return;
+  for (Preamble& event : stream.preamble) {
+    if (event.place < cursor.preamble)
+      continue;
+    if (!take(budget, event.body.size(), piece)) {
+      piece.more = true;
+      return;
+    }
+    cursor.preamble = event.place + 1;
+    piece.events.push_back({.sequence = event.sequence, .body = share(event.body)});
+  }
+}
+
+/// The choice whose reader has come the least far gives the next event. One lag ends up in the piece; a choice with
+/// another has to wait for the next piece.
+void StreamLog::read_numbered(Stream& stream, Cursor& cursor, size_t& budget, Piece& piece) {
+  std::vector<bool> waits(stream.choices.size());
+  for (size_t i = 0; i < stream.choices.size(); ++i) {
+    int64_t& next = cursor.next[i];
+    next = std::max<int64_t>(next, 0);
+    const int64_t first = stream.choices[i].first;
+    if (next >= first)
+      continue;
+    if (piece.lag) {
+      waits[i] = piece.more = true;
+      continue;
+    }
+    piece.lag = Lag{static_cast<int32_t>(i), next, first};
+    next = first;
+  }
+  for (;;) {
+    size_t chosen = stream.choices.size();
+    for (size_t i = 0; i < stream.choices.size(); ++i)
+      if (!waits[i] && cursor.next[i] < stream.choices[i].next() &&
+          (chosen == stream.choices.size() || cursor.next[i] < cursor.next[chosen]))
+        chosen = i;
+    if (chosen == stream.choices.size())
+      return;
+    Choice& choice = stream.choices[chosen];
+    int64_t& seq = cursor.next[chosen];
+    Frame& frame = choice.frames[seq - choice.first];
+    if (!take(budget, frame.body.size(), piece)) {
+      piece.more = true;
+      return;
+    }
+    piece.again += seq < cursor.live_from[chosen];
+    piece.events.push_back(
+        {.sequence = {{}, static_cast<int32_t>(chosen), frame.epoch}, .seq = seq, .body = share(frame.body)});
+    ++seq;
+  }
+}
+
+// ---- bookkeeping ----
+
+/// Touches the stream if it is the owner's.
+StreamLog::Found StreamLog::find(const SequenceId& sequence, Time now) {
+  const auto entry = streams_.find(sequence.request);
+  if (entry == streams_.end() || entry->second.last || sequence.choice < 0 ||
+      std::cmp_greater_equal(sequence.choice, entry->second.choices.size()))
+    return {Verdict::unknown_stream};
+  Stream& stream = entry->second;
+  Choice& choice = stream.choices[sequence.choice];
+  if (sequence.epoch < choice.epoch)
+    return {Verdict::stale_epoch};
+  choice.epoch = sequence.epoch;
   stream.touched = now;
   live_.splice(live_.end(), live_, stream.place);
+  return {Verdict::taken, &stream, &choice};
 }
 
 void StreamLog::charge(Stream& stream, size_t bytes) {
@@ -157,20 +285,38 @@ void StreamLog::charge(Stream& stream, size_t bytes) {
   bytes_ += bytes;
 }
 
+void StreamLog::release(Stream& stream, size_t bytes) {
+  stream.bytes -= bytes;
+  bytes_ -= bytes;
+}
+
 void StreamLog::drop_oldest(Stream& stream) {
-  Choice& choice = stream.choices[stream.arrivals.front()];
-  const size_t freed = choice.frames.front().size() + kFrameOverhead;
-  choice.frames.pop_front();
-  ++choice.first;
+  if (stream.arrivals.front() == kPrompt) {
+    const auto oldest = std::find_if(stream.preamble.begin(), stream.preamble.end(),
+                                     [](const Preamble& event) { return !event.started; });
+    release(stream, oldest->body.size() + kFrameOverhead);
+    stream.preamble.erase(oldest);
+  } else {
+    Choice& choice = stream.choices[stream.arrivals.front()];
+    release(stream, choice.frames.front().body.size() + kFrameOverhead);
+    choice.frames.pop_front();
+    ++choice.first;
+  }
   stream.arrivals.pop_front();
-  stream.bytes -= freed;
-  bytes_ -= freed;
+}
+
+/// Brings a stream that has grown below its cap, and the log below its own.
+void StreamLog::fit(Stream& stream) {
+  while (stream.bytes > limits_.stream_bytes && !stream.arrivals.empty())
+    drop_oldest(stream);
+  make_room();
 }
 
 void StreamLog::erase(Streams::iterator entry) {
-  bytes_ -= entry->second.bytes;
-  (entry->second.last ? ended_ : live_).erase(entry->second.place);
-  streams_.erase(entry);
+  const StreamId request = entry->first;
+  remove(request);
+  if (erased_)
+    erased_(request);
 }
 
 /// Ended streams go before events of live ones, and among these the largest gives first.
@@ -186,7 +332,11 @@ void StreamLog::make_room() {
                          [&](const auto& a, const auto& b) { return bytes_to_give(a) < bytes_to_give(b); });
     if (largest == streams_.end() || largest->second.arrivals.empty())
       return; // only bookkeeping of live streams is left; admission bounds their number
-    drop_oldest(largest->second);
+    Stream& stream = largest->second;
+    const size_t enough = stream.bytes - stream.bytes / kPartToGive;
+    do
+      drop_oldest(stream);
+    while (stream.bytes > enough && !stream.arrivals.empty());
   }
 }
 

@@ -30,21 +30,6 @@ struct StreamsOptions {
   std::shared_ptr<Metrics> metrics = {};     // may be absent
 };
 
-/// An event as a door sends it. The body is msgpack and shared: with the log, with all readers.
-struct LoggedEvent {
-  SequenceId sequence;
-  int64_t seq = -1;  // of events that are not numbered
-  bool last = false; // Done or Rejected: ends the stream
-  zmq::message_t body;
-};
-
-/// Where a reader stands in a stream.
-struct Cursor {
-  std::vector<int64_t> next; // of each choice; missing ones stand at 0
-  size_t preamble = 0;       // events of the preamble (Started, PromptLogprobs) that were read
-  bool ended = false;        // the last event was read
-};
-
 struct StreamsStats {
   uint64_t published = 0;         // events of the pipeline
   uint64_t unexpected_events = 0; // dropped: the stream has ended or never was
@@ -52,17 +37,23 @@ struct StreamsStats {
   uint64_t out_of_order_events = 0;
   uint64_t replayed = 0;          // numbered events that were read again
   uint64_t lagging = 0;           // readers whose next event had left the log
+  uint64_t unsent = 0;            // not handed to the broadcasting door, which was too far behind
+  size_t outbox = 0;              // events that wait for it
   size_t streams = 0, bytes = 0;  // of the log
 };
 
 class Streams {
 public:
-  /// With a log_dir: reads what an earlier process left there, resumes what had not ended, and throws
-  /// std::system_error naming the path if the folder is not usable.
+  /// With a log_dir: reads what an earlier process left there. Throws std::system_error naming the path if the
+  /// folder is not usable.
   Streams(const StreamsOptions& options, Backend backend);
   ~Streams();
   Streams(const Streams&) = delete;
   Streams& operator=(const Streams&) = delete;
+
+  /// Hands the streams that an earlier process left unfinished to the backend, or ends them with an error if
+  /// it cannot go on with them. Once, when the backend's events reach publish().
+  void resume();
 
   struct Opened {
     StreamId stream;
@@ -80,17 +71,10 @@ public:
 
   // ---- readers ----
 
-  struct Lag {
-    int32_t choice = 0;
-    int64_t wanted = 0, held = 0;
-  };
-  struct Piece {
-    std::vector<LoggedEvent> events; // preamble, then numbered ones, then the last one
-    std::optional<Lag> lag;          // the cursor jumped: events between wanted and held are gone
-    bool more = false;               // the budget ended before the log did
-    bool known = false;              // false: there is no such stream (any more)
-  };
-  /// The next events from a cursor on, about `max_bytes` of them but at least one, and moves the cursor.
+  using Lag = StreamLog::Lag;
+  using Piece = StreamLog::Piece;
+  /// The next events from a cursor on, about `max_bytes` of them but at least one, and moves the cursor. Who
+  /// does not take them all goes on from a copy of the cursor: see advance().
   Piece read(const StreamId& stream, Cursor& cursor, size_t max_bytes);
 
   /// Told on a thread of the pipeline, under a lock: only take note, e.g. post to a loop. Many events may make
@@ -100,12 +84,14 @@ public:
     virtual ~Watcher() = default;
     virtual void wake(const StreamId& stream) = 0;
   };
-  /// Wakes after each event of the stream until unwatch. A stream may have many watchers.
+  /// Wakes after each event of the stream and when it leaves the log, until unwatch; at once if there is no
+  /// such stream. A stream may have many watchers.
   void watch(const StreamId& stream, std::shared_ptr<Watcher> watcher);
   void unwatch(const StreamId& stream, const Watcher* watcher);
 
-  /// All events of all streams, in order, for the one door that broadcasts them. `signal` is called when the
-  /// outbox becomes non-empty.
+  /// All events of all streams, in order, for the one door that broadcasts them. `signal` is called under a
+  /// lock when the outbox becomes non-empty; an empty one detaches the door. What the door leaves waiting is
+  /// bounded: beyond that it misses events, which the log has.
   void attach_outbox(std::function<void()> signal);
   /// Swaps the outbox with an empty vector.
   void take_outbox(std::vector<LoggedEvent>& events);
@@ -121,7 +107,10 @@ public:
   /// Forgets what is too old; a door's loop calls it now and then.
   void expire();
 
-  ServerStats server_stats(int32_t max_requests) const; // the log's numbers filled in
+  ServerStats server_stats(int32_t max_requests) const; // the numbers of log and doors filled in
+  /// What the doors tell about themselves, for server_stats().
+  void tell_subscriptions(int64_t topics_in_force);
+  void tell_http_connections(int64_t open);
   StreamsStats stats() const;
 
   /// Refuses new requests from now on ("draining").

@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace millrace {
@@ -17,6 +18,9 @@ namespace millrace {
 /// Appends values to a frame. Every field is written, in the order of the list; an absent optional is nil.
 class MsgpackWriter {
 public:
+  /// A buffer whose room is used, but not what it holds.
+  explicit MsgpackWriter(std::string buffer = {}) : frame_{std::move(buffer)} { frame_.bytes.clear(); }
+
   template <Message M> void write_frame(const M& message) {
     packer_.pack_map(1 + count_fields(message));
     write(std::string_view("type"));

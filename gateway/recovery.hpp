@@ -1,0 +1,37 @@
+#pragma once
+
+// What a journal says about one stream: what its readers have, and what is left to do.
+
+#include "gateway/backend.hpp"
+#include "gateway/stream_log.hpp"
+#include "messages/stream.hpp"
+
+#include <string>
+#include <vector>
+
+namespace millrace {
+
+/// Follows the events of a stream in the order of its journal. Events that the journal lost leave a gap; what
+/// it has beyond a gap is not taken, since it will be drawn again.
+class Recovery {
+public:
+  explicit Recovery(Generate generate);
+
+  /// Whether readers may be told of the event again.
+  bool take(const Event& event);
+
+  bool ended() const { return ended_; }
+  int32_t prompt_tokens() const { return prompt_tokens_; }
+  const Resumption& resumption() const { return resumption_; }
+  /// What ends the stream if nobody goes on with it: each open choice with this error, then the request.
+  std::vector<Event> ending(Error error) const;
+
+private:
+  Resumption::Choice* choice(int32_t number);
+
+  Resumption resumption_;
+  int32_t prompt_tokens_ = 0;
+  bool ended_ = false;
+};
+
+} // namespace millrace
