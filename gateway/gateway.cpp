@@ -111,6 +111,7 @@ private:
   Wakeup wakeup_;
 
   zmq::context_t context_ = make_context();
+  CurveGuard guard_; // ends after the sockets that it guards
   StreamLog log_;
   Replies replies_;
   Publisher publisher_;
@@ -129,11 +130,13 @@ private:
 };
 
 Gateway::State::State(const GatewayOptions& options, Backend backend)
-    : options_(options), backend_(std::move(backend)), log_({.stream_bytes = options.stream_log_bytes,
-                                                             .total_bytes = options.total_log_bytes,
-                                                             .ttl = options.log_ttl}),
-      replies_(context_, options.requests, log_),
-      publisher_(context_, options.events, options.subscriber_queue, options.max_subscriptions) {
+    : options_(options), backend_(std::move(backend)), guard_(context_, options.curve),
+      log_({.stream_bytes = options.stream_log_bytes,
+            .total_bytes = options.total_log_bytes,
+            .ttl = options.log_ttl}),
+      replies_(context_, options.requests, log_, guard_.access(options.allow_remote)),
+      publisher_(context_, options.events, options.subscriber_queue, options.max_subscriptions,
+                 guard_.access(options.allow_remote)) {
   requests_endpoint_ = bound_endpoint(replies_.socket());
   events_endpoint_ = bound_endpoint(publisher_.socket());
   thread_ = std::thread([this] { run(); });

@@ -3,6 +3,7 @@
 // The edge: ZeroMQ in, ZeroMQ out. One thread owns all sockets; the pipeline hands events over through a queue.
 
 #include "gateway/backend.hpp"
+#include "gateway/zeromq/curve.hpp"
 
 #include <chrono>
 #include <memory>
@@ -19,6 +20,8 @@ struct GatewayOptions {
   std::chrono::milliseconds heartbeat{2'000};    // idle streams
   size_t max_subscriptions = 100'000;            // topics in force, each for any number of peers
   int subscriber_queue = 10'000;                 // events that wait for one subscriber; beyond it loses some
+  CurveOptions curve = {};                       // keys of both sockets
+  bool allow_remote = false;                     // endpoints that are not loopback; with keys only
 };
 
 /// What happened since the start. Odd things are counted and not printed, since a client could fill a disk.
@@ -38,7 +41,7 @@ struct GatewayStats {
 class Gateway {
 public:
   /// Binds and starts the thread. Throws std::system_error naming the endpoint. Refuses endpoints that are
-  /// not loopback or ipc.
+  /// not loopback or ipc, unless they are allowed and have keys.
   Gateway(const GatewayOptions& options, Backend backend);
   /// Closes the sockets (what is queued for subscribers gets 200 ms to leave) and ends the thread.
   ~Gateway();

@@ -12,6 +12,7 @@ namespace {
 // of heartbeats. libzmq keeps each topic a peer sends in a trie of its own, about 30 times as large, before
 // we see it.
 constexpr int64_t kMaxIncomingFrame = 256;
+constexpr int64_t kMaxCurveFrame = 1'024; // its handshake carries keys and the peer's routing id
 constexpr int kReceiveQueue = 1'000;
 constexpr int kNoDescriptor = -1;
 
@@ -46,10 +47,12 @@ zmq::message_t encode(const EventHeader& header) {
 } // namespace
 
 Publisher::Publisher(zmq::context_t& context, const std::string& endpoint, int queue,
-                     size_t max_subscriptions)
-    : socket_(bind_socket(
-          context, zmq::socket_type::xpub, endpoint,
-          {.max_frame_bytes = kMaxIncomingFrame, .receive_queue = kReceiveQueue, .send_queue = queue})),
+                     size_t max_subscriptions, const SocketAccess& access)
+    : socket_(bind_socket(context, zmq::socket_type::xpub, endpoint,
+                          {.max_frame_bytes = access.secret_key.empty() ? kMaxIncomingFrame : kMaxCurveFrame,
+                           .receive_queue = kReceiveQueue,
+                           .send_queue = queue},
+                          access)),
       max_subscriptions_(max_subscriptions) {}
 
 void Publisher::publish(const StreamId& stream, const EventHeader& header, zmq::message_t& body) {

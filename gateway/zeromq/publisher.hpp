@@ -23,7 +23,8 @@ class Publisher {
 public:
   /// Binds; throws as bind_socket does. `queue` is what may wait for one subscriber, in events;
   /// `max_subscriptions` is how many topics may be in force, each for any number of peers.
-  Publisher(zmq::context_t& context, const std::string& endpoint, int queue, size_t max_subscriptions);
+  Publisher(zmq::context_t& context, const std::string& endpoint, int queue, size_t max_subscriptions,
+            const SocketAccess& access = {});
 
   /// Sends [topic, header, body] to who subscribed to the stream. Never blocks; shares the bytes of the body.
   void publish(const StreamId& stream, const EventHeader& header, zmq::message_t& body);

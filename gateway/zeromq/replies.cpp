@@ -31,10 +31,12 @@ Rejected rejection(const StreamId& request, const Failure& failure) {
           .retry_after_ms = failure.code == Error::busy ? kRetryAfterMs : 0};
 }
 
-Replies::Replies(zmq::context_t& context, const std::string& endpoint, StreamLog& log)
+Replies::Replies(zmq::context_t& context, const std::string& endpoint, StreamLog& log,
+                 const SocketAccess& access)
     : socket_(bind_socket(
           context, zmq::socket_type::router, endpoint,
-          {.max_frame_bytes = kMaxIncomingFrame, .receive_queue = kReceiveQueue, .send_queue = kSendQueue})),
+          {.max_frame_bytes = kMaxIncomingFrame, .receive_queue = kReceiveQueue, .send_queue = kSendQueue},
+          access)),
       log_(log) {}
 
 std::optional<Received> Replies::receive() {

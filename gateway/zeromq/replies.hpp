@@ -3,8 +3,8 @@
 // The reliable path: one ROUTER socket with requests in, answers and replays out. What a client does not read
 // waits for it in a bounded queue and delays nobody else.
 
-#include "gateway/zeromq/socket.hpp"
 #include "gateway/stream_log.hpp"
+#include "gateway/zeromq/socket.hpp"
 #include "messages/error.hpp"
 #include "messages/generation.hpp"
 #include "messages/stream.hpp"
@@ -36,7 +36,8 @@ Rejected rejection(const StreamId& request, const Failure& failure);
 class Replies {
 public:
   /// Binds; throws as bind_socket does. The log is read by replays and must outlive this.
-  Replies(zmq::context_t& context, const std::string& endpoint, StreamLog& log);
+  Replies(zmq::context_t& context, const std::string& endpoint, StreamLog& log,
+          const SocketAccess& access = {});
 
   /// The next message, or nullopt if none waits.
   std::optional<Received> receive();

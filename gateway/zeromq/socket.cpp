@@ -1,5 +1,7 @@
 #include "gateway/zeromq/socket.hpp"
 
+#include "gateway/zeromq/zap.hpp"
+
 #include <arpa/inet.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -39,14 +41,21 @@ bool is_loopback(const std::string& host) {
          (inet_pton(AF_INET, host.c_str(), &address) == 1 && ntohl(address.s_addr) >> 24 == 127);
 }
 
-void check_tcp(const std::string& endpoint, std::string_view address) {
+void check_tcp(const std::string& endpoint, std::string_view address, const SocketAccess& access) {
   const size_t colon = address.rfind(':');
   if (colon == std::string_view::npos || !is_port(address.substr(colon + 1)))
     refuse(std::errc::invalid_argument, endpoint, "expected tcp://HOST:PORT");
-  if (!is_loopback(std::string(address.substr(0, colon))))
+  const std::string host(address.substr(0, colon));
+  if (is_loopback(host))
+    return;
+  if (!access.allow_remote)
     refuse(std::errc::permission_denied, endpoint,
-           "only loopback addresses (127.0.0.1, [::1]) and ipc:// are served, since peers are not "
-           "authenticated");
+           "only loopback addresses (127.0.0.1, [::1]) and ipc:// are served unless others are allowed to "
+           "connect");
+  if (access.secret_key.empty())
+    refuse(std::errc::permission_denied, endpoint, "other machines are served with CURVE keys only");
+  if (host.empty() || host.find_first_of(";/") != std::string::npos)
+    refuse(std::errc::invalid_argument, endpoint, "expected tcp://HOST:PORT");
 }
 
 /// A bound ipc socket replaces whatever has its name, so what is there is looked at first.
@@ -70,6 +79,19 @@ void check_ipc_path_is_free(const std::string& endpoint, const std::string& path
     refuse(std::errc::address_in_use, endpoint, "another server answers there");
 }
 
+/// libzmq asks ZAP only about sockets with a domain, and lets everybody in if nobody answers there; unless
+/// told to insist.
+void ask_for_keys(zmq::socket_t& socket, const std::string& secret_key) {
+  constexpr int kZapEnforceDomain =
+      93; // ZMQ_ZAP_ENFORCE_DOMAIN, which zmq.h names for users of its drafts only
+  socket.set(zmq::sockopt::curve_server, true);
+  socket.set(zmq::sockopt::curve_secretkey, secret_key);
+  socket.set(zmq::sockopt::zap_domain, std::string(kZapDomain));
+  const int on = 1;
+  if (zmq_setsockopt(socket.handle(), kZapEnforceDomain, &on, sizeof on) != 0)
+    throw std::runtime_error("this libzmq can't insist on the keys of clients (ZMQ_ZAP_ENFORCE_DOMAIN)");
+}
+
 } // namespace
 
 zmq::context_t make_context() {
@@ -81,11 +103,11 @@ zmq::context_t make_context() {
   return context;
 }
 
-void check_local(const std::string& endpoint) {
+void check_endpoint(const std::string& endpoint, const SocketAccess& access) {
   constexpr std::string_view kTcp = "tcp://";
   constexpr std::string_view kIpc = "ipc://";
   if (endpoint.starts_with(kTcp))
-    check_tcp(endpoint, std::string_view(endpoint).substr(kTcp.size()));
+    check_tcp(endpoint, std::string_view(endpoint).substr(kTcp.size()), access);
   else if (!endpoint.starts_with(kIpc) || endpoint.size() == kIpc.size())
     refuse(std::errc::invalid_argument, endpoint, "expected tcp://HOST:PORT or ipc://PATH");
   else
@@ -93,8 +115,8 @@ void check_local(const std::string& endpoint) {
 }
 
 zmq::socket_t bind_socket(zmq::context_t& context, zmq::socket_type type, const std::string& endpoint,
-                          const SocketLimits& limits) {
-  check_local(endpoint);
+                          const SocketLimits& limits, const SocketAccess& access) {
+  check_endpoint(endpoint, access);
   zmq::socket_t socket(context, type);
   socket.set(zmq::sockopt::linger, kLingerMs);
   socket.set(zmq::sockopt::ipv6, endpoint.starts_with("tcp://["));
@@ -113,6 +135,8 @@ zmq::socket_t bind_socket(zmq::context_t& context, zmq::socket_type type, const 
     socket.set(zmq::sockopt::xpub_manual, true);
     socket.set(zmq::sockopt::xpub_nodrop, false); // with it, one stalled subscriber stops all
   }
+  if (!access.secret_key.empty())
+    ask_for_keys(socket, access.secret_key);
   try {
     socket.bind(endpoint);
   } catch (const zmq::error_t& error) {

@@ -236,7 +236,7 @@ TEST_F(JournalTest, SetsFilesAsideThatAreNoJournals) {
 
   EXPECT_TRUE(recover().empty());
 
-  for (const uint8_t name : {1, 2, 3}) {
+  for (const uint8_t name : kNames) {
     EXPECT_FALSE(exists(file(name)));
     EXPECT_TRUE(exists(path(file(name)) += ".bad"));
   }

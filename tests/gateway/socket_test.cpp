@@ -26,21 +26,21 @@ struct TemporaryFolder {
 
 std::string refusal(const std::string& endpoint) {
   try {
-    check_local(endpoint);
+    check_endpoint(endpoint);
     return "";
   } catch (const std::system_error& error) {
     return error.what();
   }
 }
 
-TEST(CheckLocal, PassesLoopbackAndIpc) {
+TEST(CheckEndpoint, PassesLoopbackAndIpc) {
   for (const char* endpoint :
        {"tcp://127.0.0.1:5555", "tcp://127.0.0.1:*", "tcp://127.0.0.1:0", "tcp://127.8.9.1:65535",
         "tcp://[::1]:5555", "ipc:///tmp/a", "ipc://relative", "ipc://*", "ipc://@abstract"})
     EXPECT_EQ(refusal(endpoint), "") << endpoint;
 }
 
-TEST(CheckLocal, RefusesWhatOthersCouldReach) {
+TEST(CheckEndpoint, RefusesWhatOthersCouldReach) {
   for (const char* endpoint : {"tcp://*:5555", "tcp://0.0.0.0:5555", "tcp://10.0.0.1:5555", "tcp://eth0:5555",
                                "tcp://[::]:5555", "tcp://localhost:5555", "tcp://[::1%lo]:5555",
                                "tcp://127.1:5555", "tcp://128.0.0.1:1", "tcp://[::ffff:127.0.0.1]:1",
@@ -48,7 +48,7 @@ TEST(CheckLocal, RefusesWhatOthersCouldReach) {
     EXPECT_NE(refusal(endpoint).find("only loopback"), std::string::npos) << endpoint;
 }
 
-TEST(CheckLocal, RefusesWhatIsNoEndpointAndNamesIt) {
+TEST(CheckEndpoint, RefusesWhatIsNoEndpointAndNamesIt) {
   for (const char* endpoint :
        {"", "tcp://", "tcp://127.0.0.1", "tcp://127.0.0.1:", "tcp://127.0.0.1:65536", "tcp://127.0.0.1:-1",
         "tcp://127.0.0.1:5x", "ipc://", "inproc://a", "udp://127.0.0.1:1", "pgm://127.0.0.1;1.2.3.4:1",
