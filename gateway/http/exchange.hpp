@@ -15,7 +15,8 @@
 namespace millrace::http {
 
 struct Request {
-  std::string method;                        // "GET"
+  std::string id;                            // X-Request-Id: the client's if it is sane, else drawn here; echoed in the answer
+  std::string method;                        // "GET"; a HEAD arrives as GET, its answer's body is dropped
   std::string path;                          // percent-decoded, without the query
   std::map<std::string, std::string> query;  // percent-decoded
   std::map<std::string, std::string> headers; // names in lower case; repeated ones joined by ", "
@@ -26,8 +27,8 @@ struct Request {
 struct Response {
   int status = 200;
   std::string content_type = "application/json";
-  std::string body;
-  std::vector<std::pair<std::string, std::string>> headers; // besides Content-Type and Content-Length
+  std::string body = {};
+  std::vector<std::pair<std::string, std::string>> headers = {}; // besides Content-Type and Content-Length
 };
 
 /// Lives as long as its connection needs it; a handler may keep it for longer, and then its calls do nothing.
