@@ -1,0 +1,127 @@
+#include "gateway/http/api/field_reader.hpp"
+
+#include <cmath>
+#include <limits>
+
+namespace millrace::http {
+namespace {
+
+std::optional<int32_t> to_int32(const Json& value) {
+  // nlohmann has positive ones as unsigned; both kinds are read without a cast that could wrap.
+  if (value.is_number_unsigned()) {
+    const auto number = value.get<uint64_t>();
+    if (number <= uint64_t{std::numeric_limits<int32_t>::max()})
+      return static_cast<int32_t>(number);
+  } else if (value.is_number_integer()) {
+    const auto number = value.get<int64_t>();
+    if (number >= std::numeric_limits<int32_t>::min() && number <= std::numeric_limits<int32_t>::max())
+      return static_cast<int32_t>(number);
+  }
+  return std::nullopt;
+}
+
+constexpr std::string_view kInt32 = "an integer from -2147483648 to 2147483647";
+
+std::string must_be(std::string_view wanted, const Json& found) {
+  return "must be " + std::string(wanted) + ", not " +
+         (found.is_number_integer() && wanted == kInt32 ? "one beyond it" : std::string(kind_of(found)));
+}
+
+} // namespace
+
+FieldReader::FieldReader(const Json& object, std::string path) : path_(std::move(path)) {
+  for (const auto& [name, value] : object.get_ref<const Json::object_t&>())
+    if (!value.is_null())
+      members_.emplace(name, &value);
+}
+
+const Json* FieldReader::find(std::string_view name) const {
+  const auto found = members_.find(name);
+  return found == members_.end() ? nullptr : found->second;
+}
+
+void FieldReader::read(std::string_view name, bool& out) {
+  if (const Json* value = next(name)) {
+    if (!value->is_boolean())
+      return refuse(name, *value, "true or false");
+    out = value->get<bool>();
+  }
+}
+
+void FieldReader::read(std::string_view name, int32_t& out) {
+  if (const Json* value = next(name)) {
+    const auto number = to_int32(*value);
+    if (!number)
+      return refuse(name, *value, kInt32);
+    out = *number;
+  }
+}
+
+void FieldReader::read(std::string_view name, float& out) {
+  if (const Json* value = next(name)) {
+    if (!value->is_number())
+      return refuse(name, *value, "a number");
+    const double number = value->get<double>();
+    if (std::abs(number) > double{std::numeric_limits<float>::max()})
+      return fail(name, "must be a number that a 32-bit float can hold");
+    out = static_cast<float>(number);
+  }
+}
+
+void FieldReader::read(std::string_view name, std::string& out) {
+  if (const Json* value = next(name)) {
+    if (!value->is_string())
+      return refuse(name, *value, "a string");
+    out = value->get_ref<const std::string&>();
+  }
+}
+
+void FieldReader::read(std::string_view name, uint64_t& out) {
+  if (const Json* value = next(name)) {
+    if (value->is_number_unsigned())
+      out = value->get<uint64_t>();
+    else if (value->is_number_integer())
+      out = static_cast<uint64_t>(value->get<int64_t>());
+    else
+      refuse(name, *value, "an integer of 64 bits");
+  }
+}
+
+void FieldReader::read(std::string_view name, std::vector<TokenId>& out) {
+  if (const Json* value = next(name)) {
+    if (!value->is_array())
+      return refuse(name, *value, "an array of token ids");
+    if (auto error = read_ids(path_of(name), *value, out))
+      fail(std::move(*error));
+  }
+}
+
+std::string FieldReader::path_of(std::string_view name) const {
+  return path_.empty() ? std::string(name) : path_ + '.' + std::string(name);
+}
+
+void FieldReader::fail(ApiError error) {
+  if (!error_)
+    error_ = std::move(error);
+}
+
+void FieldReader::fail(std::string_view name, std::string message) {
+  fail(bad_field(path_of(name), std::move(message)));
+}
+
+void FieldReader::refuse(std::string_view name, const Json& found, std::string_view wanted) {
+  fail(name, must_be(wanted, found));
+}
+
+std::optional<ApiError> read_ids(const std::string& path, const Json& array, std::vector<TokenId>& out) {
+  out.reserve(array.size());
+  for (size_t i = 0; i < array.size(); ++i) {
+    const auto id = to_int32(array[i]);
+    if (!id)
+      return bad_field(path + '[' + std::to_string(i) + ']', must_be(kInt32, array[i]));
+    out.push_back(*id);
+  }
+  return std::nullopt;
+}
+
+} // namespace millrace::http
