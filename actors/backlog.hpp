@@ -30,8 +30,15 @@ public:
 
 private:
   static int64_t bytes(const Generate& request) {
-    return int64_t((request.prompt ? request.prompt->size() : 0) +
-                   (request.prompt_ids ? request.prompt_ids->size() * sizeof(TokenId) : 0));
+    const auto size = [](const std::optional<std::string>& text) { return text ? text->size() : 0; };
+    size_t sum = size(request.prompt) + size(request.tools) + size(request.template_arguments);
+    if (request.prompt_ids)
+      sum += request.prompt_ids->size() * sizeof(TokenId);
+    if (request.messages)
+      for (const ChatMessage& message : *request.messages)
+        sum += sizeof(ChatMessage) + message.role.size() + message.content.size() + size(message.name) +
+               size(message.tool_call_id) + size(message.tool_calls);
+    return int64_t(sum);
   }
 
   int64_t max_bytes_;

@@ -27,9 +27,23 @@ ChoiceSampler::ChoiceSampler(const Sequence& sequence, const Tokenizer& tokenize
                sequence.prompt_ids),
       matcher_(sequence.stop) {
   std::vector<SampledToken> told_before;
-  for (TokenId id : sequence.emitted_ids)
-    take({.id = id, .logprob = 0, .top = {}}, told_before);
+  for (TokenId id : sequence.emitted_ids) {
+    if (ends(id) || take({.id = id, .logprob = 0, .top = {}}, told_before)) {
+      reached_ = FinishReason::stop;
+      break;
+    }
+  }
+  if (reached_ == FinishReason::none && generated_ > 0 && generated_ >= max_tokens_)
+    reached_ = FinishReason::length;
   assert(told_before.empty());
+}
+
+std::optional<Sampled> ChoiceSampler::reached_end() {
+  if (reached_ == FinishReason::none)
+    return std::nullopt;
+  Sampled sampled;
+  sampled.sequence = id_;
+  return end(std::move(sampled), reached_).sampled;
 }
 
 ChoiceSampler::Outcome ChoiceSampler::draw(std::span<const float> logits) {

@@ -6,6 +6,7 @@
 #include "model/text/tokenizer.hpp"
 
 #include <deque>
+#include <optional>
 
 namespace millrace {
 
@@ -15,6 +16,10 @@ class ChoiceSampler {
 public:
   /// Replays sequence.emitted_ids. tokenizer must outlive this.
   ChoiceSampler(const Sequence& sequence, const Tokenizer& tokenizer);
+
+  /// The end that the replayed ids contain already, since their last owner died before it could tell: nothing is to be drawn
+  /// then.
+  std::optional<Sampled> reached_end();
 
   struct Outcome {
     TokenId next = LocalNextIds::kEnded; // what to feed
@@ -45,6 +50,7 @@ private:
   int top_n_;
   int64_t emitted_elsewhere_; // tokens below this index have been told by an earlier owner
   int64_t generated_ = 0;
+  FinishReason reached_ = FinishReason::none; // by the replayed ids
   Sampler sampler_;
   StopMatcher matcher_;
   std::deque<Drawn> undecided_; // the latest tokens, as many as the matcher holds back

@@ -56,6 +56,9 @@ DispatchActor::behavior_type dispatch_actor(DispatchActor::stateful_pointer<Disp
       [=](Prompt& prompt) {
         then_go_on([&](auto& state, Ledger& ledger) { ledger.admit(std::move(prompt), state.now()); });
       },
+      [=](LocalResumption& resumption) {
+        then_go_on([&](auto& state, Ledger& ledger) { ledger.resume(std::move(resumption), state.now()); });
+      },
       [=](const Rejected& rejected) { then_go_on([&](auto&, Ledger& ledger) { ledger.refuse(rejected); }); },
       [=](const Cancel& cancel) { then_go_on([&](auto& state, Ledger&) { state.cancel(cancel.request); }); },
       [=](const LocalDeviceActors& actors) { then_go_on([&](auto& state, Ledger&) { state.serve(actors); }); },

@@ -4,7 +4,6 @@
 #include "actors/prefill.hpp"
 #include "actors/sampler.hpp"
 #include "actors/supervisor.hpp"
-#include "actors/tokenizer.hpp"
 
 #include <caf/send.hpp>
 
@@ -37,7 +36,8 @@ Graph spawn_graph(caf::actor_system& system, const Parts& parts, Pinning pinning
   auto dispatch =
       system.spawn(dispatch_actor, parts.options, parts.context_length, parts.sink, parts.board);
   auto tokenizer =
-      system.spawn(tokenizer_actor, parts.tokenizer, parts.context_length, parts.backlog, dispatch);
+      system.spawn(tokenizer_actor, PromptEncoder(parts.tokenizer, parts.options.chat, parts.context_length),
+                   parts.backlog, parts.on_encoded, dispatch);
   auto supervisor = system.spawn(
       supervisor_actor, Charges{.device_name = parts.device->name(),
                                 .tokenizer = tokenizer,

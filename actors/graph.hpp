@@ -4,6 +4,7 @@
 #include "actors/dispatch.hpp"
 #include "actors/interfaces.hpp"
 #include "actors/pipeline.hpp"
+#include "actors/tokenizer.hpp"
 
 #include <caf/actor_system.hpp>
 
@@ -16,6 +17,7 @@ struct Parts {
   PipelineOptions options;
   int32_t context_length = 0; // positions that any sequence may have: in the context and in the pool
   std::shared_ptr<Backlog> backlog;
+  OnEncoded on_encoded = {};
   std::shared_ptr<StatsBoard> board;
   EventSink sink;
   std::function<void(std::string)> report; // what died and why, for the operator

@@ -15,6 +15,8 @@ struct LocalDeviceActors;
 using TokenizerActor = caf::typed_actor<
   // Encodes a valid request and passes it to dispatch as Prompt or Rejected; bounded by Backlog.
   caf::reacts_to<Generate>,
+  // Likewise for a request of an earlier process, as LocalResumption; bounded by what that had in flight.
+  caf::reacts_to<ResumedRequest>,
   // Passes a cancellation on, behind the request that it is for.
   caf::reacts_to<Cancel>>;
 
@@ -22,6 +24,8 @@ using TokenizerActor = caf::typed_actor<
 using DispatchActor = caf::typed_actor<
   // Admits a request or refuses it as busy.
   caf::reacts_to<Prompt>,
+  // Opens a request of an earlier process where its readers stand; it is never busy for these.
+  caf::reacts_to<LocalResumption>,
   // Passes a refusal of the tokenizer's on.
   caf::reacts_to<Rejected>,
   // Ends all choices of a request; an unknown one is ignored.

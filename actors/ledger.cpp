@@ -1,5 +1,7 @@
 #include "actors/ledger.hpp"
 
+#include "actors/make_sequence.hpp"
+
 #include <algorithm>
 #include <cassert>
 
@@ -32,18 +34,51 @@ void Ledger::admit(Prompt prompt, Time now) {
                   std::to_string(admission_.requests()) + " requests with " + std::to_string(admission_.tokens()) +
                       " prompt tokens are waiting");
 
+  open(std::move(prompt), now);
+  for (int32_t choice = 0; choice < n; ++choice)
+    waiting_.push_back({id, choice});
+}
+
+Ledger::Request& Ledger::open(Prompt prompt, Time now) {
+  const StreamId id = prompt.generate.request;
+  assert(!requests_.contains(id));
   Request& request = requests_[id];
-  request.max_tokens = std::min(prompt.generate.max_tokens.value_or(context_length_), context_length_ - length);
   request.number = next_number_++;
   request.admitted = now;
-  request.choices.resize(n);
+  request.choices.resize(size_t(prompt.generate.n));
+  for (Choice& choice : request.choices)
+    choice.epoch = first_epoch(id);
   request.prompt = std::move(prompt);
-  for (int32_t choice = 0; choice < n; ++choice) {
-    request.choices[choice].epoch = first_epoch(id);
-    waiting_.push_back({id, choice});
-  }
   admission_.add_request();
-  admission_.add_tokens(request.length() * n);
+  admission_.add_tokens(request.length() * int64_t(request.choices.size()));
+  return request;
+}
+
+void Ledger::resume(LocalResumption resumption, Time now) {
+  Request& request = open(std::move(resumption.prompt), now);
+  const StreamId id = request.prompt.generate.request;
+  request.scored = resumption.scored;
+  std::vector<Sampled> ends;
+  for (int32_t index = 0; LocalResumption::Choice& given : resumption.choices) {
+    Choice& choice = request.choices.at(size_t(index));
+    choice.emitted_ids = std::move(given.emitted_ids);
+    choice.epoch = std::max(choice.epoch, given.epoch);
+    if (given.finished)
+      set_state(request, choice, Choice::finished);
+    else if (given.end)
+      ends.push_back(*std::move(given.end));
+    else
+      waiting_.push_back({id, index});
+    ++index;
+  }
+  if (close_if_finished(request, now))
+    return;
+  for (Sampled& end : ends) // the last one may close the request
+    finish(request, request.choices.at(size_t(end.sequence.choice)), std::move(end), now);
+  if (device_lost_)
+    resumption.error = to_string(Error::device_lost);
+  if (!resumption.error.empty() && requests_.contains(id))
+    finish_all(id, FinishReason::error, resumption.error, now);
 }
 
 void Ledger::refuse(const Rejected& rejected) {
@@ -69,18 +104,10 @@ std::optional<Sequence> Ledger::next() {
   Choice& choice = request.choices[index];
   set_state(request, choice, Choice::sent);
 
-  const Generate& generate = request.prompt.generate;
-  return Sequence{.id = {id, index, choice.epoch},
-                  .prompt_ids = request.prompt.token_ids,
-                  .emitted_ids = choice.emitted_ids,
-                  .max_tokens = request.max_tokens,
-                  .sampling = generate.sampling,
-                  .stop = generate.stop,
-                  .stop_ids = generate.stop_ids,
-                  .ignore_eos = generate.ignore_eos,
-                  .logprobs = generate.logprobs,
-                  .prompt_logprobs = index == 0 ? generate.prompt_logprobs : std::nullopt,
-                  .scored = request.scored};
+  Sequence sequence =
+      make_sequence(request.prompt, {id, index, choice.epoch}, choice.emitted_ids, context_length_);
+  sequence.scored = request.scored;
+  return sequence;
 }
 
 void Ledger::set_state(Request& request, Choice& choice, Choice::State state) {
@@ -161,15 +188,7 @@ void Ledger::sampled(Sampled sampled, Time now) {
   }
   if (sampled.reason.empty())
     return;
-  finish(request, *choice,
-         {.request = id.request,
-          .choice = id.choice,
-          .epoch = id.epoch,
-          .seq = int64_t(choice->emitted_ids.size()),
-          .reason = std::move(sampled.reason),
-          .text = std::move(sampled.text),
-          .error = std::move(sampled.error)},
-         now);
+  finish(request, *choice, std::move(sampled), now);
 }
 
 void Ledger::emit(const SequenceId& id, SampledToken token) {
@@ -186,13 +205,22 @@ void Ledger::emit(const SequenceId& id, SampledToken token) {
 
 // ---- ends ----
 
-void Ledger::finish(Request& request, Choice& choice, Finished last, Time now) {
+void Ledger::finish(Request& request, Choice& choice, Sampled end, Time now) {
   set_state(request, choice, Choice::finished);
-  sink_(std::move(last));
+  sink_(Finished{.request = end.sequence.request,
+                 .choice = end.sequence.choice,
+                 .epoch = choice.epoch,
+                 .seq = int64_t(choice.emitted_ids.size()),
+                 .reason = std::move(end.reason),
+                 .text = std::move(end.text),
+                 .error = std::move(end.error)});
+  close_if_finished(request, now);
+}
 
+bool Ledger::close_if_finished(Request& request, Time now) {
   const auto unfinished = [](const Choice& choice) { return choice.state != Choice::finished; };
   if (std::ranges::any_of(request.choices, unfinished))
-    return;
+    return false;
   const Time began = request.began.value_or(now);
   const Time first_token = request.first_token.value_or(now);
   Done done{.request = request.prompt.generate.request,
@@ -208,6 +236,7 @@ void Ledger::finish(Request& request, Choice& choice, Finished last, Time now) {
   ++totals_.finished;
   requests_.erase(done.request);
   sink_(done);
+  return true;
 }
 
 void Ledger::finish_all(const StreamId& id, FinishReason reason, std::string_view error, Time now) {
@@ -221,15 +250,11 @@ void Ledger::finish_all(const StreamId& id, FinishReason reason, std::string_vie
     if (choice.state == Choice::finished)
       continue;
     --left;
-    finish(request, choice,
-           {.request = id,
-            .choice = index,
-            .epoch = choice.epoch,
-            .seq = int64_t(choice.emitted_ids.size()),
-            .reason = std::string(to_string(reason)),
-            .text = {},
-            .error = std::string(error)},
-           now);
+    Sampled end;
+    end.sequence = {id, index, choice.epoch};
+    end.reason = to_string(reason);
+    end.error = error;
+    finish(request, choice, std::move(end), now);
   }
 }
 

@@ -30,6 +30,9 @@ public:
   /// Opens a request, or tells its reader that it is refused. The prompt has 1 … context_length - 1 ids; the request's id is
   /// not open.
   void admit(Prompt prompt, Time now);
+  /// Opens a request that an earlier process began, also where others would be refused as busy: it waited its turn there. Tells
+  /// the ends that its readers may lack.
+  void resume(LocalResumption resumption, Time now);
   /// Passes on a refusal that was made before.
   void refuse(const Rejected& rejected);
   /// The next choice that is to run, if there is room for one in the batch.
@@ -60,7 +63,6 @@ private:
   };
   struct Request {
     Prompt prompt;
-    int32_t max_tokens = 0;
     uint64_t number = 0; // in the order of admission
     int32_t scored = 0;  // prompt tokens whose log-probs have been told
     std::vector<Choice> choices;
@@ -73,12 +75,15 @@ private:
     int32_t choice;
   };
 
+  Request& open(Prompt prompt, Time now);
   Choice* find(const SequenceId& id);
   void refuse(const StreamId& request, Error error, std::string message);
   void set_state(Request& request, Choice& choice, Choice::State state);
   void emit(const SequenceId& id, SampledToken token);
   /// Ends a choice, and with its last one the request: the reference is dead then.
-  void finish(Request& request, Choice& choice, Finished last, Time now);
+  void finish(Request& request, Choice& choice, Sampled end, Time now);
+  /// Ends a request if all its choices have ended: the reference is dead then. Returns whether it did.
+  bool close_if_finished(Request& request, Time now);
   void finish_all(const StreamId& id, FinishReason reason, std::string_view error, Time now);
   void remember_cancelled(std::span<const SequenceId> sequences);
   uint32_t first_epoch(const StreamId& id) const;

@@ -7,6 +7,7 @@
 #include "model/block_manager.hpp"
 
 #include <memory>
+#include <optional>
 
 namespace millrace {
 
@@ -39,6 +40,20 @@ struct SampledBatch {
   static constexpr std::string_view kType = "sampled_batch";
   std::vector<Sampled> sequences;
   MILLRACE_FIELDS(sequences)
+};
+
+/// tokenizer -> dispatch, local: a request that an earlier process began.
+struct LocalResumption {
+  struct Choice {
+    std::vector<TokenId> emitted_ids;
+    uint32_t epoch = 0;
+    bool finished = false;      // readers have its end
+    std::optional<Sampled> end; // that its emitted ids contain, which readers may lack
+  };
+  Prompt prompt;               // without token ids if there is an error
+  std::vector<Choice> choices; // all of them
+  int32_t scored = 0;          // prompt tokens whose log-probs readers have
+  std::string error = {};      // Error: its prompt can't be encoded any more
 };
 
 /// prefill or decode -> sampler, local: the logits of one pass. The sender leaves the buffer alone until it has the answer.

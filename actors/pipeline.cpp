@@ -8,6 +8,7 @@
 #include <caf/send.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <random>
 
@@ -36,6 +37,20 @@ PipelineOptions checked(PipelineOptions options) {
   return options;
 }
 
+std::optional<Failure> check(const ResumedRequest& request, const Limits& limits) {
+  if (auto failure = validate(request.generate, limits))
+    return failure;
+  if (!request.generate.sampling.seed)
+    return Failure{Error::invalid_field, "sampling.seed", "a resumed request has its seed"};
+  if (request.choices.size() != size_t(request.generate.n) || request.scored < 0)
+    return Failure{Error::invalid_field, "choices", "a resumed request has each of its choices"};
+  for (const ResumedRequest::Choice& choice : request.choices)
+    for (const TokenId id : choice.emitted_ids)
+      if (id < 0 || id >= limits.vocab_size)
+        return Failure{Error::invalid_field, "emitted_ids", "is not of this model's vocabulary"};
+  return std::nullopt;
+}
+
 } // namespace
 
 struct Pipeline::State {
@@ -48,6 +63,7 @@ struct Pipeline::State {
   Limits limits;
   std::shared_ptr<Backlog> backlog;
   std::shared_ptr<StatsBoard> board = std::make_shared<StatsBoard>();
+  std::atomic<bool> dead = false; // serves no more
   OpenRequests open;
   SystemConfig config;
   caf::actor_system system{config}; // waits for its actors when it is destroyed, before what stands above
@@ -57,17 +73,23 @@ struct Pipeline::State {
 Pipeline::State::State(std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<Device> device_,
                        const PipelineOptions& given, EventSink sink)
     : options(checked(given)), device(std::move(device_)), backlog(std::make_shared<Backlog>(kMaxBacklogBytes, options.max_queued_requests)),
-      open(std::move(sink)) {
+      open(std::move(sink), options.clock) {
   limits.vocab_size = device->config().vocab_size;
   // A sequence that does not fit the pool would wait for ever, so the pool bounds the context, too.
   limits.context_length =
       int32_t(std::min(int64_t(device->context_length()), int64_t(device->blocks().total()) * kBlockSize));
+  options.on_death = [this, told = std::move(options.on_death)] {
+    dead = true;
+    if (told)
+      told();
+  };
   graph = spawn_graph(system,
                       {.tokenizer = std::move(tokenizer),
                        .device = device,
                        .options = options,
                        .context_length = limits.context_length,
                        .backlog = backlog,
+                       .on_encoded = [this](const StreamId& id, int32_t tokens) { open.encoded(id, tokens); },
                        .board = board,
                        .sink = [this](const Event& event) { open.publish(event); },
                        .report = [](const std::string& text) { std::fprintf(stderr, "millrace: %s\n", text.c_str()); },
@@ -110,6 +132,15 @@ std::optional<Failure> Pipeline::submit(Generate request) {
   return std::nullopt;
 }
 
+std::optional<Failure> Pipeline::resume(ResumedRequest request) {
+  if (auto failure = check(request, state_->limits))
+    return failure;
+  if (auto failure = state_->open.open(request))
+    return failure;
+  caf::anon_send(state_->graph.tokenizer, std::move(request));
+  return std::nullopt;
+}
+
 // Dispatch ends what it knows at once; through the tokenizer the cancellation reaches what is on its way there.
 void Pipeline::cancel(const StreamId& request) {
   caf::anon_send(state_->graph.dispatch, Cancel{request});
@@ -125,7 +156,26 @@ PipelineStats Pipeline::stats() const {
   PipelineStats stats = state_->board->read();
   stats.kv_blocks_used = state_->device->blocks().used();
   stats.kv_blocks_total = state_->device->blocks().total();
+  const Device::Counters counters = state_->device->counters();
+  stats.passes = counters.passes;
+  stats.device_busy_seconds = counters.busy_seconds;
   return stats;
 }
+
+PipelineHealth Pipeline::health() const {
+  PipelineHealth health;
+  if (const auto busy_since = state_->open.busy_since()) {
+    const auto last = std::max(*busy_since, state_->device->counters().last_pass);
+    const auto since = std::chrono::floor<std::chrono::milliseconds>(state_->options.clock() - last);
+    health.since_progress = std::max(since, std::chrono::milliseconds{0});
+    if (health.since_progress > state_->options.stall_limit)
+      health.state = PipelineHealth::State::stalled;
+  }
+  if (state_->dead)
+    health.state = PipelineHealth::State::dead;
+  return health;
+}
+
+std::vector<RequestStats> Pipeline::requests(size_t limit) const { return state_->open.stats(limit); }
 
 } // namespace millrace

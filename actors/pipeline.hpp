@@ -2,6 +2,7 @@
 
 // The whole graph: spawns and wires the actors of one device. The only header of this folder that gateway, cli and examples need.
 
+#include "actors/chat_support.hpp"
 #include "messages/stats.hpp"
 #include "messages/stream.hpp"
 #include "messages/validate.hpp"
@@ -20,15 +21,18 @@ struct PipelineOptions {
   int64_t max_queued_tokens = 65536;  // prompt tokens waiting for a device; beyond it requests are refused as busy
   int32_t max_queued_requests = 1024;
   std::chrono::milliseconds stall_limit{30'000}; // with work and without a pass for so long, health() says stalled
+  ChatSupport chat = {};                         // what renders Generate::messages: read_chat_support()
   /// Told when the pipeline will serve no more: its device is given up, or dispatch or the tokenizer died. On a thread of the
   /// pipeline, perhaps more than once; must not block or throw, nor end the pipeline.
   std::function<void()> on_death = {};
+  /// The clock of health() and requests(); a test may bend it.
+  std::function<std::chrono::steady_clock::time_point()> clock = std::chrono::steady_clock::now;
 };
 
 /// Whether work is being done, as the device tells it: threads that merely live do not count.
 struct PipelineHealth {
   enum class State { serving, stalled, dead } state = State::serving;
-  std::chrono::milliseconds since_progress{0}; // while there is work: since the last pass or event; else 0
+  std::chrono::milliseconds since_progress{0}; // while there is work: since the last pass, or since it came; else 0
 };
 
 /// A request of an earlier process. Its readers have the emitted tokens already: events begin with the next one, and

@@ -2,23 +2,17 @@
 
 #include "actors/backlog.hpp"
 #include "actors/interfaces.hpp"
-#include "model/text/tokenizer.hpp"
+#include "actors/prompt_encoder.hpp"
 
 #include <caf/stateful_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
-#include <variant>
+#include <functional>
 
 namespace millrace {
 
-/// The most bytes of text that one token can stand for.
-size_t longest_token(const Tokenizer& tokenizer);
-
-/// The request with token ids for its prompt. Refused: no ids at all (an empty prompt is the BOS token alone, if the model has
-/// one and the request does not forbid it), and prompts that leave no room for a token. Text that is too long even in tokens
-/// of `longest_token` bytes is refused without being encoded.
-std::variant<Prompt, Rejected> encode_prompt(Generate request, const Tokenizer& tokenizer, size_t longest_token,
-                                             int32_t context_length);
+/// Told of each prompt that is encoded, with its tokens, before dispatch knows of it.
+using OnEncoded = std::function<void(const StreamId&, int32_t)>;
 
 struct TokenizerState {
   static inline const char* name = "tokenizer";
@@ -26,17 +20,18 @@ struct TokenizerState {
   explicit TokenizerState(TokenizerActor::stateful_pointer<TokenizerState> self) : self(self) {}
 
   void encode(Generate& request);
+  void resume(ResumedRequest& request);
+  void tell_encoded(const Prompt& prompt) const;
 
   TokenizerActor::stateful_pointer<TokenizerState> self;
-  std::shared_ptr<const Tokenizer> tokenizer;
-  size_t longest_token = 1;
-  int32_t context_length = 0;
+  std::optional<PromptEncoder> encoder;
   std::shared_ptr<Backlog> backlog;
+  OnEncoded on_encoded;
   DispatchActor dispatch;
 };
 
 TokenizerActor::behavior_type tokenizer_actor(TokenizerActor::stateful_pointer<TokenizerState> self,
-                                              std::shared_ptr<const Tokenizer> tokenizer, int32_t context_length,
-                                              std::shared_ptr<Backlog> backlog, DispatchActor dispatch);
+                                              PromptEncoder encoder, std::shared_ptr<Backlog> backlog,
+                                              OnEncoded on_encoded, DispatchActor dispatch);
 
 } // namespace millrace

@@ -38,6 +38,8 @@ template <class Inspector, Message M> typename Inspector::result_type inspect(In
   }
 }
 
+struct ResumedRequest;
+
 } // namespace millrace
 
 // CAF 0.17: an atom holds ten characters.
@@ -60,6 +62,8 @@ CAF_END_TYPE_ID_BLOCK(millrace)
 
 CAF_ERROR_CODE_ENUM(millrace::Error, "millrace")
 
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(millrace::ResumedRequest)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(millrace::LocalResumption)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(millrace::LocalLogits)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(millrace::LocalNextIds)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(millrace::LocalSequence)

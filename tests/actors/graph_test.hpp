@@ -27,7 +27,11 @@ protected:
                          .context_length = context,
                          .backlog = backlog,
                          .board = board,
-                         .sink = std::ref(reader),
+                         .sink =
+                             [this](const Event& event) {
+                               events.push_back(event);
+                               reader(event);
+                             },
                          .report = [this](std::string text) { reports.push_back(std::move(text)); },
                          .on_end_of_dispatch = [this] { dispatch_ended = true; }},
                         Pinning::none);
@@ -58,6 +62,7 @@ protected:
     caf::anon_send(graph.supervisor, stop_atom_v);
     run();
     reader = {};
+    events.clear();
   }
 
   void submit(const Generate& generate) {
@@ -112,6 +117,7 @@ protected:
   PipelineOptions options{.max_batch_size = 16, .prefill_chunk = 16};
   int32_t context = 0;
   Reader reader;
+  std::vector<Event> events;
   bool dispatch_ended = false;
   std::vector<std::string> reports;
   Graph graph;

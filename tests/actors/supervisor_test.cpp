@@ -52,9 +52,12 @@ protected:
   int alive = 0, ends_of_dispatch = 0, deaths = 0, served = 0, lost = 0;
   std::vector<LocalDeviceActors> generations;
   TokenizerActor tokenizer = system.spawn(
-      []() -> TokenizerActor::behavior_type { return {[](Generate&) {}, [](const Cancel&) {}}; });
+      []() -> TokenizerActor::behavior_type {
+        return {[](Generate&) {}, [](ResumedRequest&) {}, [](const Cancel&) {}};
+      });
   DispatchActor dispatch = system.spawn([this]() -> DispatchActor::behavior_type {
     return {[](Prompt&) {},
+            [](LocalResumption&) {},
             [](const Rejected&) {},
             [](const Cancel&) {},
             [this](const LocalDeviceActors&) { ++served; },

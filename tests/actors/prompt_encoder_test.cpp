@@ -1,4 +1,4 @@
-#include "actors/tokenizer.hpp"
+#include "actors/prompt_encoder.hpp"
 
 #include "actor_test.hpp"
 
@@ -11,8 +11,12 @@ using testing::tiny_tokenizer;
 
 constexpr int32_t kContext = 64;
 
-std::variant<Prompt, Rejected> encode(const Generate& request, const Tokenizer& tokenizer) {
-  return encode_prompt(request, tokenizer, longest_token(tokenizer), kContext);
+PromptEncoder encoder_of(std::shared_ptr<const Tokenizer> tokenizer, ChatSupport chat = {}) {
+  return PromptEncoder(std::move(tokenizer), std::move(chat), kContext);
+}
+
+std::variant<Prompt, Rejected> encode(const Generate& request, std::shared_ptr<const Tokenizer> tokenizer) {
+  return encoder_of(tokenizer).encode(request);
 }
 
 TEST(EncodePrompt, TakesBosAloneForAnEmptyPromptOfTextOrIds) {
@@ -22,7 +26,7 @@ TEST(EncodePrompt, TakesBosAloneForAnEmptyPromptOfTextOrIds) {
   ids.prompt_ids.emplace();
 
   for (const Generate& request : {text, ids}) {
-    const auto encoded = encode(request, *tokenizer);
+    const auto encoded = encode(request, tokenizer);
     ASSERT_TRUE(std::holds_alternative<Prompt>(encoded));
     EXPECT_EQ(std::get<Prompt>(encoded).token_ids, std::vector{tokenizer->bos()});
   }
@@ -33,7 +37,7 @@ TEST(EncodePrompt, RefusesAnEmptyPromptThatMayNotBeginWithBos) {
   request.prompt_ids.emplace();
   request.add_bos = false;
 
-  const auto encoded = encode(request, *tiny_tokenizer());
+  const auto encoded = encode(request, tiny_tokenizer());
 
   ASSERT_TRUE(std::holds_alternative<Rejected>(encoded));
   EXPECT_EQ(std::get<Rejected>(encoded).field, "prompt_ids");
@@ -42,9 +46,9 @@ TEST(EncodePrompt, RefusesAnEmptyPromptThatMayNotBeginWithBos) {
 TEST(EncodePrompt, RefusesTextThatCanNotFitWithoutEncodingIt) {
   const auto tokenizer = tiny_tokenizer();
   Generate request;
-  request.prompt = std::string(longest_token(*tokenizer) * kContext, 'a');
+  request.prompt = std::string(encoder_of(tokenizer).longest_token() * kContext, 'a');
 
-  const auto encoded = encode(request, *tokenizer);
+  const auto encoded = encode(request, tokenizer);
 
   ASSERT_TRUE(std::holds_alternative<Rejected>(encoded));
   EXPECT_EQ(std::get<Rejected>(encoded).error, "prompt_too_long");
@@ -56,7 +60,7 @@ TEST(EncodePrompt, CountsTheTokensOfTextThatMightFit) {
   Generate request;
   request.prompt = std::string(kContext, '\x01'); // a token for each byte
 
-  const auto encoded = encode(request, *tokenizer);
+  const auto encoded = encode(request, tokenizer);
 
   ASSERT_TRUE(std::holds_alternative<Rejected>(encoded));
   EXPECT_EQ(std::get<Rejected>(encoded).message.find("at least"), std::string::npos);
