@@ -71,6 +71,7 @@ Engine load_engine(const ModelOptions& options) {
   Engine engine;
   engine.model = load_model(options);
   engine.tokenizer = load_tokenizer(engine.model->file(), options);
+  engine.chat = read_chat_support(engine.model->file(), *engine.tokenizer);
   engine.device = with_path(options, [&] { return make_device(engine.model, options); });
   return engine;
 }

@@ -134,6 +134,7 @@ int serve(Options options) {
 
   options.pipeline.on_death = [&stop] { stop.add_death(); };
   const Engine engine = load_engine(options.model);
+  options.pipeline.chat = engine.chat;
   Server server(engine, options.pipeline, options.gateway);
   serving = true;
   print("requests " + server.gateway().requests_endpoint() + "\nevents " +
