@@ -218,6 +218,7 @@ class AsyncClient:
                 for socket, _ in await poller.poll(wait * 1000):
                     take = self._session.on_answer if socket is self._requests else self._session.on_event
                     await self._receive(socket, take)
+                await asyncio.sleep(0)  # what is ready at once does not suspend
         except asyncio.CancelledError:
             raise
         except Exception as error:  # nobody awaits this task: those who wait must hear of it

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from math import inf
 from typing import Callable, Optional, Sequence, Union
 
 from . import protocol
@@ -111,7 +112,7 @@ class Stream:
         """Does what is due and returns when it wants to be asked again."""
         if not self.ended and now - self._heard >= self._patience.give_up:
             self.fail(Silence("silent", f"nothing was heard for {self._patience.give_up:g} s"))
-        return self._heard + self._patience.give_up
+        return inf if self.ended else self._heard + self._patience.give_up
 
     def choice(self, number: int) -> Choice:
         if number not in self._choices:
@@ -196,6 +197,7 @@ class TopicStream(Stream):
         self._asked: Optional[Replay] = None  # the replay in flight
         self._ask_again_at = 0.0
         self._topic_heard = now
+        self._wants_prompt = generate is not None and generate.prompt_logprobs is not None
         self.outbox.append(Subscribe(id))
 
     @property
@@ -306,7 +308,7 @@ class TopicStream(Stream):
 
     def _lacks_prompt(self) -> bool:
         """Pieces of the prompt's log-probs are missing although what follows them is here."""
-        if self.generate is None or self.generate.prompt_logprobs is None:
+        if not self._wants_prompt:
             return False
         begun = self.done is not None or any(choice.next > 0 for choice in self._choices.values())
         known = self.done or self.started
@@ -323,6 +325,9 @@ class TopicStream(Stream):
         # Of two replays in flight the first answer may be for the other choice: believe it only if its events came.
         if ack.from_seq > choice.next and (ack.from_seq in choice.ahead or ack.from_seq == ack.next_seq):
             self._skip(asked.choice, ack.from_seq)
+        if asked.choice == 0 and asked.from_seq == 0 and self._lacks_prompt():
+            self._wants_prompt = False  # the server does not know of it
+            self._end_if_complete()
         if choice.next >= ack.next_seq:
             choice.told = choice.next
             choice.over = choice.over or self.done is not None  # all was read before
