@@ -16,5 +16,6 @@ void add_tokenize(CLI::App& program, Action& chosen);
 void add_score(CLI::App& program, Action& chosen);
 void add_inspect(CLI::App& program, Action& chosen);
 void add_bench(CLI::App& program, Action& chosen);
+void add_keygen(CLI::App& program, Action& chosen);
 
 } // namespace millrace

@@ -78,6 +78,7 @@ int run(int argc, char** argv) {
   add_score(program, chosen);
   add_inspect(program, chosen);
   add_bench(program, chosen);
+  add_keygen(program, chosen);
 
   if (const auto code = parse(program, argc, argv))
     return *code;
@@ -93,6 +94,7 @@ int main(int argc, char** argv) {
   using namespace millrace;
   fill_closed_descriptors();
   std::signal(SIGPIPE, SIG_IGN); // writing says EPIPE instead, see print()
+  std::signal(SIGXFSZ, SIG_IGN); // and EFBIG, which is another full disk to a journal
   try {
     return run(argc, argv);
   } catch (const UsageError& e) {

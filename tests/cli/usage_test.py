@@ -5,7 +5,7 @@ import unittest
 
 from program import MILLRACE, ProgramTest, run
 
-COMMANDS = ["generate", "serve", "tokenize", "score", "inspect", "bench"]
+COMMANDS = ["generate", "serve", "tokenize", "score", "inspect", "bench", "keygen"]
 SHARED_FLAGS = """--model --device --threads --ctx""".split()
 GENERATION_FLAGS = """--max-tokens --temp --top-k --top-p --min-p --repeat-penalty --frequency-penalty
     --presence-penalty --logit-bias --seed --stop --ignore-eos --logprobs --json""".split()
