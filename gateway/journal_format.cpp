@@ -3,6 +3,7 @@
 #include "messages/codec.hpp"
 #include "messages/msgpack_reader.hpp"
 #include "messages/msgpack_writer.hpp"
+#include "messages/validate.hpp"
 
 #include <xxhash.h>
 
@@ -68,6 +69,8 @@ std::optional<JournalContents> read_journal(std::string_view bytes) {
   if (!first || read_msgpack(*first, frame_slot_of(contents.head)) ||
       contents.head.version != JournalHead{}.version)
     return std::nullopt;
+  if (const int32_t n = contents.head.generate.n; n < 1 || n > Limits{}.max_choices)
+    return std::nullopt; // others allocate by it
 
   offset += kRecordOverhead + first->size();
   while (const auto event = record_at(bytes, offset)) {

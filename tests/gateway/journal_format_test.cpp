@@ -87,6 +87,14 @@ TEST(JournalFormat, RefusesAHeadOfALaterVersion) {
   EXPECT_FALSE(read_journal(encode_journal_head(later)));
 }
 
+TEST(JournalFormat, RefusesAHeadWithMoreChoicesThanAreServed) {
+  for (const int32_t n : {-1, 0, 17, 2'000'000'000}) {
+    JournalHead odd = head();
+    odd.generate.n = n;
+    EXPECT_FALSE(read_journal(encode_journal_head(odd))) << n;
+  }
+}
+
 TEST(JournalFormat, TakesNoRecordFromAnotherPlace) {
   std::string bytes = file_of({"one", "two"});
   const size_t one_size = file_of({"one"}).size();
