@@ -30,14 +30,12 @@ std::string prompt_text(const Generate& request) {
     return *request.prompt;
   std::string text;
   if (request.prompt_ids) {
-    for (const TokenId id : *request.prompt_ids) {
-      text += (text.empty() ? "" : " ") + std::to_string(id);
-      if (text.size() > kPromptBytes)
-        break;
-    }
+    for (const TokenId id : *request.prompt_ids)
+      if (text.size() <= kPromptBytes)
+        text.append(text.empty() ? "" : " ").append(std::to_string(id));
   } else if (request.messages) {
     for (const ChatMessage& message : *request.messages)
-      text += (text.empty() ? "" : "\n") + message.role + ": " + message.content;
+      text.append(text.empty() ? "" : "\n").append(message.role).append(": ").append(message.content);
   }
   return text;
 }
