@@ -117,11 +117,14 @@ struct Server::State {
 
   asio::awaitable<void> accept() {
     while (!service.draining && !service.stopping) {
+      error_code error;
       if (service.connections.size() >= max_connections) {
-        co_await make_room();
+        // Who idles may stay until another one comes.
+        co_await acceptor.async_wait(tcp::acceptor::wait_read, asio::redirect_error(asio::use_awaitable, error));
+        if (!error && service.connections.size() >= max_connections)
+          co_await make_room();
         continue;
       }
-      error_code error;
       tcp::socket socket = co_await acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
       if (lacks_resources(error)) {
         co_await make_room();

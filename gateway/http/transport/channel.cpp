@@ -4,9 +4,11 @@
 #include <cerrno>
 #include <climits>
 #include <new>
+#include <linux/sockios.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 namespace millrace::http {
@@ -89,6 +91,12 @@ void Channel::shut_down_writing() {
 bool Channel::peer_hung_up() const {
   pollfd fd{descriptor_, POLLRDHUP, 0};
   return ::poll(&fd, 1, 0) > 0;
+}
+
+int Channel::in_flight() const {
+  int bytes = 0;
+  ::ioctl(descriptor_, SIOCOUTQ, &bytes);
+  return bytes;
 }
 
 Outcome Channel::outcome_of(int result) {

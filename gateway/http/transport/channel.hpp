@@ -35,6 +35,8 @@ public:
   void shut_down_writing();
   /// Whether the peer has said that it sends no more, or is gone, behind whatever it has sent before.
   bool peer_hung_up() const;
+  /// Bytes in the kernel that the peer has not acknowledged.
+  int in_flight() const;
 
 private:
   Outcome outcome_of(int result);

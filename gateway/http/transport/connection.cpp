@@ -259,6 +259,7 @@ auto Connection::refuse_request(Refusal refusal, bool keep_alive) -> Task<After>
 /// True once the socket has taken all of it; false if the peer has gone, or had to be cut.
 auto Connection::write_answer(PendingExchange& answer) -> Task<bool> {
   Deadline deadline = Deadline::max(); // while bytes wait: when the peer must have taken some
+  int in_flight = 0;                   // then
   size_t written = 0;                  // in this turn
   for (;;) {
     if (ending() || answer.failed())
@@ -281,15 +282,23 @@ auto Connection::write_answer(PendingExchange& answer) -> Task<bool> {
         continue;
       }
       arm(result.outcome);
-      if (deadline == Deadline::max())
+      if (deadline == Deadline::max()) {
         deadline = Clock::now() + service_.options.write_timeout;
+        in_flight = channel_.in_flight();
+      }
     }
     // An answer that is whole needs no watch: the socket will tell. Its peer may have said that it sends no more.
     if (!answer.produced() && watch_peer() == Watched::gone)
       co_return false;
     if (Clock::now() >= deadline) {
-      ++service_.counters.timeouts;
-      co_return false;
+      // The kernel's buffer may be large, and a slow peer take from it without there being room for more.
+      if (const int left = channel_.in_flight(); left >= in_flight) {
+        ++service_.counters.timeouts;
+        co_return false;
+      } else {
+        in_flight = left;
+        deadline = Clock::now() + service_.options.write_timeout;
+      }
     }
     const bool reads_ahead = read_armed_ || answer.produced();
     co_await wait(reads_ahead ? deadline : std::min(deadline, Clock::now() + kHangUpCheck));

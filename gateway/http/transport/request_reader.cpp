@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <functional>
 
 namespace millrace::http {
 namespace {
@@ -76,11 +77,21 @@ public:
   Request request;
   Framing framing;
   std::optional<Refusal> refusal; // told in more detail than by Beast's error
+  std::string_view input;         // what put() is given
 
 private:
   void refuse_with(const Refusal& why, error_code& ec) {
     refusal = why;
     ec = beast::error::bad_value;
+  }
+
+  /// Beast joins a value that goes on in the next line (obsolete since 2014) and keeps the joined one elsewhere. A proxy
+  /// might have read such a line as a header of its own.
+  bool in_one_line(string_view name, string_view value) const {
+    const char* const name_end = name.data() + name.size();
+    const std::less_equal<const char*> not_after;
+    return not_after(name_end, value.data()) && not_after(value.data(), input.data() + input.size()) &&
+           std::find(name_end, value.data(), '\n') == value.data();
   }
 
   void on_request_impl(beast::verb verb, string_view, string_view target, int version, error_code& ec) override {
@@ -103,6 +114,8 @@ private:
   void on_field_impl(beast::field field, string_view name, string_view value, error_code& ec) override {
     if (in_body_)
       return; // a trailer must not pass for a header
+    if (!in_one_line(name, value))
+      return refuse_with(kBadRequest, ec);
     const auto [place, first] = request.headers.try_emplace(lower(name), value);
     if (first)
       return;
@@ -228,7 +241,8 @@ RequestReader::Progress RequestReader::advance() {
 
     error_code error;
     const bool in_head = !parser.is_header_done();
-    const size_t taken = parser.put(boost::asio::const_buffer(s.buffer.data() + s.at, s.waiting()), error);
+    parser.input = std::string_view(s.buffer).substr(s.at);
+    const size_t taken = parser.put(boost::asio::const_buffer(parser.input.data(), parser.input.size()), error);
     s.at += taken;
     if (in_head) // Beast bounds each line of it only
       s.head_bytes += taken;
