@@ -244,5 +244,40 @@ TEST(OpenRequests, EndsEveryStreamWhereItStands) {
   EXPECT_TRUE(open.wait_until_empty(0ms));
 }
 
+TEST(OpenRequests, TellsWhatIsGoingOnInTheOrderOfOpening) {
+  Reader reader;
+  OpenRequests::Time now{1h};
+  OpenRequests open(std::ref(reader), [&now] { return now; });
+  EXPECT_FALSE(open.busy_since());
+  open.open(open_request(2, 2));
+  now += 1s;
+  open.open(open_request(1));
+  open.encoded(stream_id(1), 30);
+  EXPECT_EQ(open.busy_since(), OpenRequests::Time{1h});
+
+  Token token;
+  token.request = stream_id(2);
+  token.choice = 1;
+  for (; token.seq < 5; ++token.seq) {
+    open.publish(token);
+    now += 100ms;
+  }
+  open.publish(Progress{.request = stream_id(1), .choice = 0, .epoch = 0, .processed = 16, .total = 30});
+
+  const auto all = open.stats(10);
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].stream, "02000000");
+  EXPECT_EQ(all[0].phase, "decode");
+  EXPECT_EQ(all[0].choices, 2);
+  EXPECT_EQ(all[0].generated_tokens, 5);
+  EXPECT_DOUBLE_EQ(all[0].age_ms, 1500);
+  EXPECT_DOUBLE_EQ(all[0].tokens_per_second, 8);
+  EXPECT_EQ(all[1].phase, "waiting");
+  EXPECT_EQ(all[1].prompt_tokens, 30);
+  EXPECT_EQ(all[1].processed_tokens, 16);
+  EXPECT_EQ(open.stats(1).size(), 1u);
+  EXPECT_TRUE(open.stats(0).empty());
+}
+
 } // namespace
 } // namespace millrace::testing

@@ -254,5 +254,153 @@ TEST_F(PipelineTest, TellsThatItWillServeNoMore) {
   EXPECT_EQ(shared.wait_for_ends(1).output(1).error, "device_lost");
 }
 
+// ---- what it tells of itself ----
+
+/// A clock that can be put forward.
+struct BentClock {
+  std::atomic<int64_t> ahead_ms = 0;
+  std::chrono::steady_clock::time_point operator()() const {
+    return std::chrono::steady_clock::now() + std::chrono::milliseconds(ahead_ms);
+  }
+};
+
+TEST_F(PipelineTest, StallsOnlyWhileThereIsWorkAndNoPassEnds) {
+  using State = PipelineHealth::State;
+  Gate gate;
+  BentClock clock;
+  device->before_pass = [&](int, auto) { gate.pass(); };
+  start({.clock = std::ref(clock)});
+
+  clock.ahead_ms = 100'000;
+  EXPECT_EQ(pipeline->health().state, State::serving); // nothing to do
+  EXPECT_EQ(pipeline->health().since_progress, 0ms);
+
+  EXPECT_FALSE(pipeline->submit(request(1)));
+  gate.wait_for_arrival();
+  EXPECT_EQ(pipeline->health().state, State::serving);
+  clock.ahead_ms += 25'000;
+  EXPECT_EQ(pipeline->health().state, State::serving);
+  EXPECT_GE(pipeline->health().since_progress, 25s);
+  EXPECT_FALSE(pipeline->submit(request(2))); // is no progress
+  clock.ahead_ms += 6'000;
+  EXPECT_EQ(pipeline->health().state, State::stalled);
+
+  gate.open();
+  reader.wait_for_ends(2);
+  EXPECT_EQ(pipeline->health().state, State::serving);
+}
+
+TEST_F(PipelineTest, APassIsProgress) {
+  BentClock clock;
+  Gate gate;
+  device->before_pass = [&](int pass, auto) {
+    if (pass == 3)
+      gate.pass();
+  };
+  start({.clock = std::ref(clock)});
+  EXPECT_FALSE(pipeline->submit(request(1)));
+  gate.wait_for_arrival();
+
+  clock.ahead_ms = 20'000;
+  const auto since = pipeline->health().since_progress;
+
+  EXPECT_GE(since, 20s);
+  EXPECT_LT(since, 25s); // since the third pass, not since the beginning of time
+  gate.open();
+  reader.wait_for_ends(1);
+}
+
+TEST_F(PipelineTest, IsDeadWhenItsDeviceIsLost) {
+  device->before_pass = [](int, auto) { throw std::runtime_error("injected fault"); };
+  start();
+  EXPECT_EQ(pipeline->health().state, PipelineHealth::State::serving);
+
+  EXPECT_FALSE(pipeline->submit(request(1)));
+  reader.wait_for_ends(1);
+  while (pipeline->health().state != PipelineHealth::State::dead)
+    std::this_thread::yield();
+}
+
+TEST_F(PipelineTest, TellsThePhaseOfEachRequest) {
+  Gate gate;
+  device->before_pass = [&](int, auto) { gate.pass(); };
+  start({.max_batch_size = 1});
+  for (int id = 1; id <= 3; ++id)
+    EXPECT_FALSE(pipeline->submit(request(id)));
+  gate.wait_for_arrival();
+  const auto waits = [](const RequestStats& stats) { return stats.phase == "waiting"; };
+  while (!waits(pipeline->requests(9).at(2)) || pipeline->requests(9).at(0).phase != "prefill")
+    std::this_thread::yield();
+
+  const auto all = pipeline->requests(9);
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0].stream, "01000000");
+  EXPECT_GT(all[0].prompt_tokens, 5);
+  EXPECT_EQ(all[0].processed_tokens, 0);
+  EXPECT_EQ(all[1].stream, "02000000");
+  EXPECT_TRUE(waits(all[1]));
+  EXPECT_EQ(pipeline->requests(2).size(), 2u);
+  gate.open();
+  reader.wait_for_ends(3);
+  EXPECT_TRUE(pipeline->requests(9).empty());
+}
+
+TEST_F(PipelineTest, CountsThePassesOfTheDevice) {
+  start();
+  EXPECT_FALSE(pipeline->submit(request(1)));
+  reader.wait_for_ends(1);
+
+  EXPECT_GE(pipeline->stats().passes, 20);
+  EXPECT_GT(pipeline->stats().device_busy_seconds, 0);
+}
+
+// ---- resumption ----
+
+TEST_F(PipelineTest, RefusesAResumptionThatDoesNotFitTheModel) {
+  start();
+  ResumedRequest whole{.generate = request(1), .choices = {{}}, .scored = 0};
+  ResumedRequest seedless = whole, lacking = whole, foreign = whole, invalid = whole;
+  seedless.generate.sampling.seed.reset();
+  lacking.choices.clear();
+  foreign.choices[0].emitted_ids = {512};
+  invalid.generate.sampling.top_p = 2;
+
+  EXPECT_EQ(pipeline->resume(seedless)->field, "sampling.seed");
+  EXPECT_EQ(pipeline->resume(lacking)->field, "choices");
+  EXPECT_EQ(pipeline->resume(foreign)->field, "emitted_ids");
+  EXPECT_EQ(pipeline->resume(invalid)->field, "sampling.top_p");
+  EXPECT_FALSE(pipeline->resume(whole));
+  EXPECT_EQ(reader.wait_for_ends(1).output(1).ids.size(), 20u);
+}
+
+TEST_F(PipelineTest, ResumesWhereAnotherPipelineEnded) {
+  start();
+  EXPECT_FALSE(pipeline->submit(request(1)));
+  const auto whole = reader.wait_for_ends(1).output(1);
+  pipeline.reset();
+
+  Gate gate;
+  device->before_pass = [&](int, auto) { gate.pass(); };
+  Pipeline second(tokenizer, device, {}, [&](const Event& event) {
+    if (const auto* token = std::get_if<Token>(&event)) {
+      EXPECT_EQ(token->id, whole.ids.at(size_t(token->seq)));
+      EXPECT_EQ(token->logprob, whole.logprobs.at(size_t(token->seq)));
+      EXPECT_GE(token->seq, 7);
+    } else if (std::holds_alternative<Rejected>(event)) {
+      ADD_FAILURE() << "refused";
+    } else if (const auto* done = std::get_if<Done>(&event)) {
+      EXPECT_EQ(done->generated_tokens, 20);
+    }
+  });
+  EXPECT_FALSE(second.resume({.generate = request(1),
+                              .choices = {{.emitted_ids = {whole.ids.begin(), whole.ids.begin() + 7},
+                                           .next_epoch = 1,
+                                           .finished = false}},
+                              .scored = 0}));
+  EXPECT_EQ(second.requests(1).at(0).generated_tokens, 7);
+  gate.open();
+  EXPECT_TRUE(second.drain(60s));
+}
+
 } // namespace
 } // namespace millrace::testing

@@ -66,5 +66,92 @@ TEST(EncodePrompt, CountsTheTokensOfTextThatMightFit) {
   EXPECT_EQ(std::get<Rejected>(encoded).message.find("at least"), std::string::npos);
 }
 
+// ---- conversations ----
+
+Generate conversation() {
+  Generate request;
+  request.messages.emplace();
+  for (const char* role : {"user", "assistant", "user"})
+    request.messages->push_back(
+        {.role = role, .content = "Hello", .name = {}, .tool_call_id = {}, .tool_calls = {}});
+  request.template_arguments = "{}";
+  return request;
+}
+
+ChatSupport plain_chat() {
+  return {std::make_shared<const ChatTemplate>(ChatTemplate::plain(), ChatTemplateOptions{}), {}};
+}
+
+TEST(EncodePrompt, RendersMessagesWithTheTemplateAndDropsThem) {
+  const auto tokenizer = tiny_tokenizer();
+  const ChatSupport chat = plain_chat();
+
+  const auto encoded = encoder_of(tokenizer, chat).encode(conversation());
+
+  ASSERT_TRUE(std::holds_alternative<Prompt>(encoded));
+  const Prompt& prompt = std::get<Prompt>(encoded);
+  EXPECT_EQ(tokenizer->decode(prompt.token_ids), "user: Hello\n\nassistant: Hello\n\nuser: Hello\n\nassistant:");
+  EXPECT_EQ(prompt.token_ids.front(), tokenizer->bos());
+  EXPECT_FALSE(prompt.generate.messages || prompt.generate.template_arguments);
+}
+
+TEST(EncodePrompt, RefusesMessagesWithTheReasonThatItWasGiven) {
+  const ChatSupport broken{nullptr, "line 3: no such filter"};
+
+  const auto encoded = encoder_of(tiny_tokenizer(), broken).encode(conversation());
+
+  ASSERT_TRUE(std::holds_alternative<Rejected>(encoded));
+  EXPECT_EQ(std::get<Rejected>(encoded).error, "unsupported");
+  EXPECT_EQ(std::get<Rejected>(encoded).field, "messages");
+  EXPECT_EQ(std::get<Rejected>(encoded).message, "line 3: no such filter");
+}
+
+TEST(EncodePrompt, RefusesMessagesThatCanNotFit) {
+  const auto tokenizer = tiny_tokenizer();
+  Generate request = conversation();
+  request.messages->back().content = std::string(encoder_of(tokenizer).longest_token() * kContext, 'a');
+
+  const auto encoded = encoder_of(tokenizer, plain_chat()).encode(request);
+
+  ASSERT_TRUE(std::holds_alternative<Rejected>(encoded));
+  EXPECT_EQ(std::get<Rejected>(encoded).error, "prompt_too_long");
+  EXPECT_EQ(std::get<Rejected>(encoded).field, "messages");
+}
+
+TEST(EncodePrompt, TellsWhatTheTemplateSaysAgainstAConversation) {
+  ChatSupport chat;
+  chat.chat_template = std::make_shared<const ChatTemplate>(
+      "{{ raise_exception('roles must alternate') }}", ChatTemplateOptions{});
+
+  const auto encoded = encoder_of(tiny_tokenizer(), chat).encode(conversation());
+
+  ASSERT_TRUE(std::holds_alternative<Rejected>(encoded));
+  EXPECT_EQ(std::get<Rejected>(encoded).error, "invalid_field");
+  EXPECT_EQ(std::get<Rejected>(encoded).field, "messages");
+  EXPECT_NE(std::get<Rejected>(encoded).message.find("roles must alternate"), std::string::npos);
+}
+
+TEST(ChatSupport, AModelWithoutATemplateGetsThePlainOne) {
+  const GgufFile file(MILLRACE_TEST_DATA "/vocab/tiny/spm-llama.gguf");
+  ASSERT_FALSE(file.find("tokenizer.chat_template"));
+
+  const ChatSupport chat = read_chat_support(file, Tokenizer(file));
+
+  ASSERT_TRUE(chat.chat_template);
+  EXPECT_EQ(chat.chat_template->source(), ChatTemplate::plain());
+}
+
+TEST(ChatSupport, ATemplateThatCanNotBeReadRefusesWithTheReason) {
+  testing::GgufWriter writer;
+  writer.add("tokenizer.chat_template", std::string("{% for %}"));
+  const auto bytes = writer.bytes();
+  const auto tokenizer = tiny_tokenizer();
+
+  const ChatSupport chat = read_chat_support(GgufFile(bytes), *tokenizer);
+
+  EXPECT_FALSE(chat.chat_template);
+  EXPECT_NE(chat.refusal.find("chat template"), std::string::npos);
+}
+
 } // namespace
 } // namespace millrace
