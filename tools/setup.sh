@@ -3,7 +3,7 @@
 build_packages=(
   g++ cmake ninja-build ccache pkg-config
   libcaf-dev libzmq3-dev cppzmq-dev libmsgpack-cxx-dev
-  nlohmann-json3-dev libcli11-dev libpcre2-dev libxxhash-dev libedit-dev
+  nlohmann-json3-dev libcli11-dev libpcre2-dev libxxhash-dev libutf8proc-dev libedit-dev
   libboost-dev libssl-dev prometheus-cpp-dev libspdlog-dev libfmt-dev
   python3 python3-zmq python3-msgpack
 )
