@@ -1,6 +1,7 @@
 #include "actors/prompt_encoder.hpp"
 
-#include "actor_test.hpp"
+#include "tests/actors/actor_test.hpp"
+#include "tests/model/gguf_writer.hpp"
 
 #include <gtest/gtest.h>
 
@@ -142,15 +143,17 @@ TEST(ChatSupport, AModelWithoutATemplateGetsThePlainOne) {
 }
 
 TEST(ChatSupport, ATemplateThatCanNotBeReadRefusesWithTheReason) {
-  testing::GgufWriter writer;
-  writer.add("tokenizer.chat_template", std::string("{% for %}"));
-  const auto bytes = writer.bytes();
-  const auto tokenizer = tiny_tokenizer();
+  testing::GgufWriter cut, mistyped;
+  cut.string("tokenizer.chat_template", "{% for %}");
+  mistyped.u32("tokenizer.chat_template", 7);
 
-  const ChatSupport chat = read_chat_support(GgufFile(bytes), *tokenizer);
+  for (const testing::GgufWriter& writer : {cut, mistyped}) {
+    const testing::ExactBytes bytes(writer.file());
+    const ChatSupport chat = read_chat_support(GgufFile(bytes.span()), *tiny_tokenizer());
 
-  EXPECT_FALSE(chat.chat_template);
-  EXPECT_NE(chat.refusal.find("chat template"), std::string::npos);
+    EXPECT_FALSE(chat.chat_template);
+    EXPECT_NE(chat.refusal.find("chat"), std::string::npos) << chat.refusal;
+  }
 }
 
 } // namespace

@@ -3,6 +3,7 @@
 
 #include "actors/pipeline.hpp"
 #include "model/model.hpp"
+#include "model/softmax.hpp"
 #include "tests/real_models.hpp"
 
 #include <gtest/gtest.h>
@@ -42,6 +43,10 @@ public:
       EXPECT_EQ(finished->seq, int64_t(output.ids.size()));
       output.text += finished->text;
       output.reason = finished->reason;
+    } else if (auto* piece = std::get_if<PromptLogprobs>(&event)) {
+      auto& tokens = scored_[piece->request];
+      EXPECT_EQ(piece->position, int32_t(tokens.size()));
+      tokens.insert(tokens.end(), piece->tokens.begin(), piece->tokens.end());
     } else if (std::holds_alternative<Done>(event) || std::holds_alternative<Rejected>(event)) {
       ++ended_;
       changed_.notify_all();
@@ -54,11 +59,23 @@ public:
     return outputs_;
   }
 
+  /// Once it has ended: the log-probs of its prompt.
+  const std::vector<PromptToken>& scored(const StreamId& request) { return scored_[request]; }
+
+  /// A reader that has the first tokens of a choice already. Its text begins with what comes now.
+  void begin_at(const std::pair<StreamId, int32_t>& choice, const Output& whole, size_t told) {
+    std::lock_guard lock{mutex_};
+    Output& output = outputs_[choice];
+    output.ids.assign(whole.ids.begin(), whole.ids.begin() + ptrdiff_t(told));
+    output.logprob_bits.assign(whole.logprob_bits.begin(), whole.logprob_bits.begin() + ptrdiff_t(told));
+  }
+
 private:
   std::mutex mutex_;
   std::condition_variable changed_;
   int ended_ = 0;
   Outputs outputs_;
+  std::map<StreamId, std::vector<PromptToken>> scored_;
 };
 
 StreamId numbered(int i) {
@@ -174,6 +191,77 @@ TEST_P(Exactness, ChoicesOfOneRequestDifferAndRepeat) {
   ASSERT_EQ(first.size(), 3u);
   EXPECT_NE(first.at({numbered(0), 0}).ids, first.at({numbered(0), 1}).ids);
   EXPECT_NE(first.at({numbered(0), 1}).ids, first.at({numbered(0), 2}).ids);
+}
+
+TEST_P(Exactness, ResumedRequestsGiveTheSameBits) {
+  auto requests = mixed_requests(GetParam() == Isa::scalar ? 2 : 4, 1);
+  requests[0].stop = {"the"};
+  requests[1].n = 2;
+  const auto whole = together(requests, {}, 2);
+  auto shared = device(2);
+  for (size_t cut : {0, 5, 11, 30}) {
+    Collector collector;
+    Pipeline pipeline{tokenizer, shared, {}, std::ref(collector)};
+    for (const Generate& request : requests) {
+      ResumedRequest resumed{.generate = request, .choices = {}, .scored = 0};
+      for (int32_t choice = 0; choice < request.n; ++choice) {
+        const Output& output = whole.at({request.request, choice});
+        const auto told = std::min(cut, output.ids.size());
+        resumed.choices.push_back({.emitted_ids = {output.ids.begin(), output.ids.begin() + ptrdiff_t(told)},
+                                   .next_epoch = 1,
+                                   .finished = false});
+        collector.begin_at({request.request, choice}, output, told);
+      }
+      EXPECT_FALSE(pipeline.resume(resumed));
+    }
+    for (const auto& [key, output] : collector.wait(int(requests.size()))) {
+      EXPECT_EQ(output.ids, whole.at(key).ids) << cut;
+      EXPECT_EQ(output.logprob_bits, whole.at(key).logprob_bits) << cut;
+      EXPECT_EQ(output.reason, whole.at(key).reason) << cut;
+      EXPECT_TRUE(whole.at(key).text.ends_with(output.text)) << cut;
+    }
+  }
+}
+
+// As `millrace score` has them: one pass, a row of logits for each token.
+TEST_P(Exactness, ScoredPromptsGiveTheBitsOfTheDefinition) {
+  auto requests = mixed_requests(GetParam() == Isa::scalar ? 2 : 5, 1);
+  for (Generate& request : requests) {
+    request.prompt_logprobs = 3;
+    request.max_tokens = 2 * int32_t(request.request.bytes[0] % 2);
+  }
+  PipelineOptions small_chunks;
+  small_chunks.prefill_chunk = 7;
+  for (const PipelineOptions& options : {PipelineOptions{}, small_chunks}) {
+    Collector collector;
+    Pipeline pipeline{tokenizer, device(2), options, std::ref(collector)};
+    for (const Generate& request : requests)
+      EXPECT_FALSE(pipeline.submit(request));
+    collector.wait(int(requests.size()));
+
+    const auto reference = device(1);
+    const auto vocab = size_t(reference->config().vocab_size);
+    for (const Generate& request : requests) {
+      const auto ids = tokenizer->encode(*request.prompt, {});
+      const auto& scored = collector.scored(request.request);
+      ASSERT_EQ(scored.size(), ids.size());
+      EXPECT_FALSE(scored[0].logprob);
+      const auto table = reference->blocks().allocate(int64_t(ids.size()));
+      std::vector<Row> rows;
+      for (size_t i = 0; i < ids.size(); ++i)
+        rows.push_back({ids[i], int32_t(i), table->blocks(), true});
+      std::vector<float> logits(rows.size() * vocab);
+      reference->forward(rows, logits);
+      for (size_t i = 1; i < ids.size(); ++i) {
+        const auto row = std::span<const float>(logits).subspan((i - 1) * vocab, vocab);
+        EXPECT_EQ(scored[i].id, ids[i]);
+        EXPECT_EQ(std::bit_cast<uint32_t>(*scored[i].logprob),
+                  std::bit_cast<uint32_t>(float(row[size_t(ids[i])] - log_sum_exp(row))));
+        ASSERT_EQ(scored[i].top.size(), 3u);
+        EXPECT_EQ(scored[i].top[0].id, TokenId(index_of(row, extent(row).max)));
+      }
+    }
+  }
 }
 
 #ifdef MILLRACE_REAL_WEIGHTS
