@@ -15,7 +15,6 @@
 
 #include <atomic>
 #include <cstdio>
-#include <limits>
 #include <random>
 
 namespace millrace {
@@ -39,13 +38,6 @@ struct Options {
 
 struct Interrupt {};
 using Input = std::variant<Event, Interrupt>;
-
-/// Limits that any model keeps: what breaks these is known before a model is loaded.
-Limits widest_limits() {
-  Limits limits;
-  limits.vocab_size = limits.context_length = std::numeric_limits<int32_t>::max();
-  return limits;
-}
 
 /// What the events of one request become on stdout and stderr.
 class Printer {

@@ -19,6 +19,7 @@ namespace {
 constexpr const char* kExamples = R"(Examples:
   millrace generate "Once upon a time"              a story from the built-in model
   millrace generate -m model.gguf -n 64 --seed 1 -  prompt from stdin, the same text each time
+  millrace chat                                     a conversation, with history and editing
   millrace serve                                    requests and token streams over ZeroMQ
   millrace score "Once upon a time"                 what the model thinks of a text, token by token
 
@@ -73,11 +74,13 @@ int run(int argc, char** argv) {
 
   Action chosen;
   add_generate(program, chosen);
+  add_chat(program, chosen);
   add_serve(program, chosen);
   add_tokenize(program, chosen);
   add_score(program, chosen);
   add_inspect(program, chosen);
   add_bench(program, chosen);
+  add_top(program, chosen);
   add_keygen(program, chosen);
 
   if (const auto code = parse(program, argc, argv))

@@ -2,7 +2,6 @@
 
 #include "cli/errors.hpp"
 #include "cli/output.hpp"
-#include "messages/validate.hpp"
 
 #include <charconv>
 #include <limits>
@@ -81,6 +80,12 @@ CLI::Option* add_int(CLI::App& command, const std::string& flag, int32_t& target
     target = parse_int(word, name, min, max);
   };
   return command.add_option_function<std::string>(flag, read, help)->option_text("N");
+}
+
+Limits widest_limits() {
+  Limits limits;
+  limits.vocab_size = limits.context_length = std::numeric_limits<int32_t>::max();
+  return limits;
 }
 
 void add_model_path(CLI::App& command, ModelOptions& options) {

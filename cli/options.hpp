@@ -5,6 +5,7 @@
 
 #include "kernels/matmul.hpp"
 #include "messages/generation.hpp"
+#include "messages/validate.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -30,6 +31,9 @@ void add_model_path(CLI::App& command, ModelOptions& options);
 void add_model_options(CLI::App& command, ModelOptions& options);
 /// Everything from -n to --logprobs, straight into the request.
 void add_generation_options(CLI::App& command, Generate& request);
+
+/// Limits that any model keeps: what breaks these is known before a model is loaded.
+Limits widest_limits();
 
 /// A flag with one number in [min, max]; anything else is a usage error that says so. `help` should tell the
 /// default.
