@@ -1,11 +1,14 @@
 #pragma once
 
-// The edge: ZeroMQ in, ZeroMQ out. One thread owns all sockets; the pipeline hands events over through a queue.
+// The edge: the streams of a server and the ZeroMQ door to them. Other doors are opened beside it, on the same
+// streams.
 
 #include "gateway/backend.hpp"
+#include "gateway/streams.hpp"
 #include "gateway/zeromq/curve.hpp"
 
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -22,6 +25,10 @@ struct GatewayOptions {
   int subscriber_queue = 10'000;                 // events that wait for one subscriber; beyond it loses some
   CurveOptions curve = {};                       // keys of both sockets
   bool allow_remote = false;                     // endpoints that are not loopback; with keys only
+  std::filesystem::path log_dir = {};            // where streams outlive the process; empty: they do not
+  std::string model_fingerprint = {};            // what a stream must have begun with to be resumed
+  std::shared_ptr<Metrics> metrics = {};         // may be absent
+  std::shared_ptr<RequestLog> request_log = {};  // may be absent
 };
 
 /// What happened since the start. Odd things are counted and not printed, since a client could fill a disk.
@@ -30,8 +37,11 @@ struct GatewayStats {
   uint64_t refused_requests = 0;      // answered with Rejected
   uint64_t unanswered_requests = 0;   // of clients that do not read their answers
   uint64_t undeliverable_replies = 0; // to clients that had gone
-  uint64_t refused_subscriptions = 0; // not to exactly one stream id, or too many
+  uint64_t refused_subscriptions = 0; // not to exactly one stream id, not allowed, or too many
+  uint64_t overrun_subscribers = 0;   // times that one had no room for an event
   uint64_t published = 0;             // events of the pipeline
+  uint64_t sent = 0;                  // of them, those that have left for the subscribers by now
+  uint64_t unsent = 0;                // and those that never will, since the door was too far behind
   uint64_t unexpected_events = 0;     // not published: the stream has ended or never was
   uint64_t stale_events = 0;          // not published: of an owner that lost the sequence
   uint64_t out_of_order_events = 0;   // not published: not the next of their choice
@@ -40,8 +50,8 @@ struct GatewayStats {
 
 class Gateway {
 public:
-  /// Binds and starts the thread. Throws std::system_error naming the endpoint. Refuses endpoints that are
-  /// not loopback or ipc, unless they are allowed and have keys.
+  /// Binds and starts the thread. Throws std::system_error naming the endpoint or the folder. Refuses endpoints
+  /// that are not loopback or ipc, unless they are allowed and have keys.
   Gateway(const GatewayOptions& options, Backend backend);
   /// Closes the sockets (what is queued for subscribers gets 200 ms to leave) and ends the thread.
   ~Gateway();
@@ -52,12 +62,16 @@ public:
   std::string requests_endpoint() const;
   std::string events_endpoint() const;
 
+  /// For the other doors.
+  Streams& streams();
+  /// Goes on with what an earlier process left in log_dir: see Streams::resume().
+  void resume();
   /// An event of the pipeline: logged, then published. Any thread; never blocks on a socket.
   void publish(const Event& event);
   /// Refuses new requests from now on ("draining"). Any thread.
   void drain();
   /// Drains, and when it returns the backend is not called any more, so that the pipeline may go first. What
-  /// it publishes until then still leaves. Any thread but the gateway's.
+  /// it publishes until then still leaves. Any thread but those of doors.
   void detach();
   /// Any thread.
   GatewayStats stats() const;

@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-Recovery::Recovery(Generate generate) {
+Recovery::Recovery(Generate generate, std::string owner) : owner_(std::move(owner)) {
   resumption_.choices.resize(generate.n);
   resumption_.generate = std::move(generate);
 }

@@ -15,11 +15,12 @@ namespace millrace {
 /// it has beyond a gap is not taken, since it will be drawn again.
 class Recovery {
 public:
-  explicit Recovery(Generate generate);
+  Recovery(Generate generate, std::string owner);
 
   /// Whether readers may be told of the event again.
   bool take(const Event& event);
 
+  const std::string& owner() const { return owner_; }
   bool ended() const { return ended_; }
   int32_t prompt_tokens() const { return prompt_tokens_; }
   const Resumption& resumption() const { return resumption_; }
@@ -29,6 +30,7 @@ public:
 private:
   Resumption::Choice* choice(int32_t number);
 
+  std::string owner_;
   Resumption resumption_;
   int32_t prompt_tokens_ = 0;
   bool ended_ = false;

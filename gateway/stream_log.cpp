@@ -38,6 +38,8 @@ void advance(Cursor& cursor, const LoggedEvent& event) {
     const size_t choice = event.sequence.choice;
     cursor.next.resize(std::max(cursor.next.size(), choice + 1));
     cursor.next[choice] = event.seq + 1;
+  } else {
+    cursor.preamble = std::max(cursor.preamble, event.place);
   }
 }
 
@@ -158,18 +160,6 @@ std::optional<StreamLog::Range> StreamLog::held(const StreamId& request, int32_t
   return Range{found.first, found.next()};
 }
 
-zmq::message_t StreamLog::event(const StreamId& request, int32_t choice, int64_t seq) {
-  Choice& found = streams_.at(request).choices.at(choice);
-  return share(found.frames.at(seq - found.first).body);
-}
-
-std::optional<zmq::message_t> StreamLog::last_event(const StreamId& request) {
-  const auto entry = streams_.find(request);
-  if (entry == streams_.end() || !entry->second.last)
-    return std::nullopt;
-  return share(*entry->second.last);
-}
-
 std::vector<StreamId> StreamLog::idle(Time now, std::chrono::milliseconds silence) {
   std::vector<StreamId> found;
   while (found.size() < live_.size()) {
@@ -219,7 +209,7 @@ void StreamLog::read_preamble(Stream& stream, Cursor& cursor, size_t& budget, Pi
       return;
     }
     cursor.preamble = event.place + 1;
-    piece.events.push_back({.sequence = event.sequence, .body = share(event.body)});
+    piece.events.push_back({.sequence = event.sequence, .place = cursor.preamble, .body = share(event.body)});
   }
 }
 

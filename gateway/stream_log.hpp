@@ -25,6 +25,7 @@ struct LoggedEvent {
   SequenceId sequence;
   int64_t seq = -1;  // of events that are not numbered
   bool last = false; // Done or Rejected: ends the stream
+  size_t place = 0;  // of an event that was read from the preamble: where its reader goes on
   zmq::message_t body;
 };
 
@@ -100,10 +101,6 @@ public:
   std::vector<int64_t> next_seqs(const StreamId& request) const;
   /// nullopt if there is no such stream or choice.
   std::optional<Range> held(const StreamId& request, int32_t choice) const;
-  /// Another reference to an event inside held().
-  zmq::message_t event(const StreamId& request, int32_t choice, int64_t seq);
-  /// Another reference to the last event; nullopt while the stream is live or if it is unknown.
-  std::optional<zmq::message_t> last_event(const StreamId& request);
   /// The next events from a cursor on, about `max_bytes` of them but at least one; moves the cursor. Choices
   /// take turns, so that none waits for the end of another. The last event comes behind all numbered ones.
   Piece read(const StreamId& request, Cursor& cursor, size_t max_bytes);

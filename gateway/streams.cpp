@@ -4,6 +4,7 @@
 #include "gateway/journal.hpp"
 #include "gateway/metrics.hpp"
 #include "gateway/recovery.hpp"
+#include "gateway/request_log.hpp"
 #include "messages/codec.hpp"
 #include "messages/msgpack_writer.hpp"
 
@@ -32,6 +33,7 @@ constexpr size_t kEntryOverhead = 512;             // besides strings: what is k
 constexpr size_t kSnapshotPiece = 256u << 10;      // read under one lock
 constexpr size_t kMaxSnapshotText = 4u << 20;      // half of what a frame may hold
 constexpr std::string_view kCurve = "curve:";
+const Origin kJournal{.door = "journal", .request_id = ""};
 
 uint64_t random_seed() {
   const StreamId random = random_stream_id();
@@ -81,12 +83,12 @@ Spoken spoken(const zmq::message_t& body) {
 struct Streams::State {
   State(const StreamsOptions& options, Backend backend);
 
-  std::variant<Opened, Failure> open(Generate request, const Principal& who);
+  std::variant<Opened, Failure> open(Generate request, const Principal& who, const Origin& origin);
   void publish(const Event& event);
   void resume();
   std::optional<Snapshot> snapshot(const StreamId& stream);
   ServerStats server_stats(int32_t max_requests);
-  std::optional<Failure> call_cancel(const StreamId& stream);
+  void call_cancel(const StreamId& stream);
   void detach();
 
   /// What is kept about a stream besides its events, for as long as the log holds it.
@@ -98,6 +100,7 @@ struct Streams::State {
     bool admitted = false;          // else it is being submitted right now
     int32_t prompt_tokens = 0;
     StreamTimes times = {};
+    RequestTrail trail = {};
     std::vector<std::shared_ptr<Watcher>> watchers = {};
 
     bool may_read(const Principal& who) const;
@@ -132,7 +135,8 @@ private:
   };
   std::optional<Earlier> find_earlier(const Generate& request, const Principal& who) const;
   bool begin(const Generate& request, Entry entry, Clock::time_point now);
-  std::optional<Failure> submit(Generate request, const Principal& who, const Bytes& hash);
+  std::optional<Failure> submit(const Generate& request, const Principal& who, const Bytes& hash);
+  void tell_opened(const Generate& request, const Principal& who, const Origin& origin);
   void take_out(const StreamId& stream);
   void forget(const StreamId& stream);
   void recover(RecoveredStream recovered);
@@ -195,7 +199,8 @@ bool Streams::State::begin(const Generate& request, Entry entry, Clock::time_poi
 
 // ---- opening ----
 
-std::variant<Streams::Opened, Failure> Streams::State::open(Generate request, const Principal& who) {
+std::variant<Streams::Opened, Failure> Streams::State::open(Generate request, const Principal& who,
+                                                            const Origin& origin) {
   const Bytes hash = hash_of(request);
   const StreamId id = request.request;
   if (request.n < 1) // told apart by the backend's validator only after the log has a place for each choice
@@ -215,12 +220,15 @@ std::variant<Streams::Opened, Failure> Streams::State::open(Generate request, co
   if (!request.sampling.seed)
     request.sampling.seed = random_seed();
   Entry entry{.owner = who.name, .readers = request.readers, .hash = hash, .key = request.idempotency_key};
-  if (options_.metrics)
-    options_.metrics->opened(entry.times);
+  entry.trail = {.stream = to_hex(id).substr(0, 8), .origin = origin, .principal = who.name, .reasons = {}, .error = {}};
+  entry.times.opened = Clock::now();
+  entry.times.max_tokens = request.max_tokens.value_or(0);
   begin(request, std::move(entry), Clock::now()); // before the backend is called, so that no event is missed
 
   lock.unlock();
-  const auto failure = submit(std::move(request), who, hash);
+  const auto failure = submit(request, who, hash);
+  if (!failure)
+    tell_opened(request, who, origin);
   lock.lock();
 
   if (failure)
@@ -231,6 +239,16 @@ std::variant<Streams::Opened, Failure> Streams::State::open(Generate request, co
   if (failure)
     return *failure;
   return Opened{.stream = id};
+}
+
+/// With times and trail of its own, since events may use those of the stream by now.
+void Streams::State::tell_opened(const Generate& request, const Principal& who, const Origin& origin) {
+  StreamTimes times{.max_tokens = request.max_tokens.value_or(0)};
+  RequestTrail trail;
+  if (options_.metrics)
+    options_.metrics->opened(times);
+  if (options_.request_log)
+    options_.request_log->opened(request, who, origin, trail);
 }
 
 std::optional<Streams::State::Earlier> Streams::State::find_earlier(const Generate& request,
@@ -244,7 +262,8 @@ std::optional<Streams::State::Earlier> Streams::State::find_earlier(const Genera
   return std::nullopt;
 }
 
-std::optional<Failure> Streams::State::submit(Generate request, const Principal& who, const Bytes& hash) {
+std::optional<Failure> Streams::State::submit(const Generate& request, const Principal& who,
+                                              const Bytes& hash) {
   const std::shared_lock lock(backend_mutex_);
   if (!backend_.submit)
     return Failure{Error::draining, "", "the server is stopping"};
@@ -254,18 +273,17 @@ std::optional<Failure> Streams::State::submit(Generate request, const Principal&
                                       .body_hash = hash,
                                       .generate = request}))
       return Failure{Error::internal, "", "the stream's journal cannot be written"};
-    return backend_.submit(std::move(request));
+    return backend_.submit(request);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gateway: submit: %s\n", error.what());
     return Failure{Error::internal, "", "the request could not be submitted"};
   }
 }
 
-std::optional<Failure> Streams::State::call_cancel(const StreamId& stream) {
+void Streams::State::call_cancel(const StreamId& stream) {
   const std::shared_lock lock(backend_mutex_);
   if (backend_.cancel)
     backend_.cancel(stream);
-  return std::nullopt;
 }
 
 void Streams::State::detach() {
@@ -298,11 +316,12 @@ void Streams::State::recover(RecoveredStream recovered) {
               .hash = head.body_hash,
               .key = head.generate.idempotency_key,
               .admitted = true};
+  entry.trail = {.stream = to_hex(id).substr(0, 8), .origin = kJournal, .principal = head.principal, .reasons = {}, .error = {}};
   if (head.generate.n < 1 || !begin(head.generate, std::move(entry), touched)) {
     journal_->forget(id);
     return;
   }
-  Recovery recovery(std::move(head.generate));
+  Recovery recovery(std::move(head.generate), head.principal);
   for (const std::string& body : recovered.events) {
     const auto decoded = decode_event(body);
     const auto* event = std::get_if<Event>(&decoded);
@@ -322,11 +341,14 @@ void Streams::State::resume() {
   {
     const std::lock_guard lock(mutex_);
     unfinished.swap(unfinished_);
-    for (const auto& [recovery, same_model] : unfinished)
-      if (Entry* const entry = find(recovery.resumption().generate.request); entry && options_.metrics)
-        options_.metrics->opened(entry->times);
+    for (const auto& [recovery, same_model] : unfinished) {
+      const Generate& request = recovery.resumption().generate;
+      if (Entry* const entry = find(request.request))
+        entry->times = {.opened = Clock::now(), .max_tokens = request.max_tokens.value_or(0)};
+    }
   }
   for (const auto& [recovery, same_model] : unfinished) {
+    tell_opened(recovery.resumption().generate, {recovery.owner()}, kJournal);
     const auto failure = same_model ? resume(recovery.resumption())
                                     : Failure{Error::unsupported, "", "another model is served now"};
     if (failure)
@@ -366,6 +388,8 @@ void Streams::State::publish(const Event& event) {
       entry->prompt_tokens = started->prompt_tokens;
     if (options_.metrics)
       options_.metrics->event(event, entry->times);
+    if (options_.request_log)
+      options_.request_log->event(event, entry->trail);
     if (journal_ && !std::holds_alternative<Progress>(event))
       journal_->append(logged.sequence.request, share(logged.body));
     entry->wake(logged.sequence.request);
@@ -491,21 +515,32 @@ void Streams::resume() {
   state_->resume();
 }
 
-std::variant<Streams::Opened, Failure> Streams::open(Generate request, const Principal& who) {
-  auto result = state_->open(std::move(request), who);
-  if (const auto* failure = std::get_if<Failure>(&result); failure && state_->options_.metrics)
-    state_->options_.metrics->refused(to_string(failure->code));
+std::variant<Streams::Opened, Failure> Streams::open(Generate request, const Principal& who,
+                                                     const Origin& origin) {
+  const StreamId id = request.request;
+  auto result = state_->open(std::move(request), who, origin);
+  const StreamsOptions& options = state_->options_;
+  const auto* const failure = std::get_if<Failure>(&result);
+  if (failure && options.metrics)
+    options.metrics->refused(to_string(failure->code));
+  if (failure && options.request_log)
+    options.request_log->refused(id, who, origin, *failure);
+  if (!failure && options.request_log && std::get<Opened>(result).joined)
+    options.request_log->joined(std::get<Opened>(result).stream, who, origin);
   return result;
 }
 
-std::optional<Failure> Streams::cancel(const StreamId& stream, const Principal& who) {
+std::optional<Failure> Streams::cancel(const StreamId& stream, const Principal& who, const Origin& origin) {
   {
     const std::lock_guard lock(state_->mutex_);
     const auto* entry = state_->find(stream);
     if (!entry || entry->owner != who.name)
       return Failure{Error::unknown_request, "request", "no such stream"};
   }
-  return state_->call_cancel(stream); // one that has ended is ignored there
+  if (state_->options_.request_log)
+    state_->options_.request_log->cancelled(stream, who, origin);
+  state_->call_cancel(stream); // one that has ended is ignored there
+  return std::nullopt;
 }
 
 bool Streams::may_read(const StreamId& stream, const Principal& who) const {

@@ -19,7 +19,8 @@
 
 namespace millrace {
 
-class Metrics; // gateway/metrics.hpp
+class Metrics;    // gateway/metrics.hpp
+class RequestLog; // gateway/request_log.hpp
 
 struct StreamsOptions {
   size_t stream_log_bytes = 8u << 20;        // of one stream; the oldest events go first
@@ -27,7 +28,8 @@ struct StreamsOptions {
   std::chrono::milliseconds log_ttl{300'000}; // of an ended stream
   std::filesystem::path log_dir = {};        // where streams outlive the process; empty: they do not
   std::string model_fingerprint = {};        // what a journal must have been written with to be resumed
-  std::shared_ptr<Metrics> metrics = {};     // may be absent
+  std::shared_ptr<Metrics> metrics = {};         // may be absent
+  std::shared_ptr<RequestLog> request_log = {};  // may be absent
 };
 
 struct StreamsStats {
@@ -61,9 +63,9 @@ public:
   };
   /// Admits a request. A seed is drawn if it has none. The same body again (under the same id, or with the same
   /// idempotency key of the same principal) joins the earlier stream; another body is a conflict.
-  std::variant<Opened, Failure> open(Generate request, const Principal& who);
+  std::variant<Opened, Failure> open(Generate request, const Principal& who, const Origin& origin = {});
   /// unknown_request for streams that are not there and for those of others, alike.
-  std::optional<Failure> cancel(const StreamId& stream, const Principal& who);
+  std::optional<Failure> cancel(const StreamId& stream, const Principal& who, const Origin& origin = {});
   bool may_read(const StreamId& stream, const Principal& who) const;
 
   /// What the pipeline says: logged, then handed to the doors. Any thread of the pipeline.

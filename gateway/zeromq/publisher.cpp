@@ -1,6 +1,6 @@
 #include "gateway/zeromq/publisher.hpp"
 
-#include <msgpack.hpp>
+#include "gateway/event_frame.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -15,6 +15,12 @@ constexpr int64_t kMaxIncomingFrame = 256;
 constexpr int64_t kMaxCurveFrame = 1'024; // its handshake carries keys and the peer's routing id
 constexpr int kReceiveQueue = 1'000;
 constexpr int kNoDescriptor = -1;
+constexpr size_t kMaxHeldBytes = 64u << 20; // of all topics together
+constexpr size_t kPiece = 4'096;            // events of one topic before it is another's turn
+
+size_t charge(const LoggedEvent& event) {
+  return sizeof event + event.body.size();
+}
 
 StreamId stream_id(std::string_view topic) {
   StreamId id;
@@ -37,33 +43,129 @@ const void* metadata_address(const zmq::message_t& frame) {
   return zmq_msg_gets(frame.handle(), "__fd");
 }
 
-zmq::message_t encode(const EventHeader& header) {
-  msgpack::sbuffer buffer(32);
-  msgpack::packer packer(buffer);
-  packer.pack_array(3).pack(header.choice).pack(header.seq).pack(header.epoch);
-  return zmq::message_t(buffer.data(), buffer.size());
-}
-
 } // namespace
 
 Publisher::Publisher(zmq::context_t& context, const std::string& endpoint, int queue,
-                     size_t max_subscriptions, const SocketAccess& access)
-    : socket_(bind_socket(context, zmq::socket_type::xpub, endpoint,
-                          {.max_frame_bytes = access.secret_key.empty() ? kMaxIncomingFrame : kMaxCurveFrame,
-                           .receive_queue = kReceiveQueue,
-                           .send_queue = queue},
-                          access)),
-      max_subscriptions_(max_subscriptions) {}
+                     size_t max_subscriptions, const SocketAccess& access, std::chrono::milliseconds patience)
+    : socket_(bind_socket(
+          context, zmq::socket_type::xpub, endpoint,
+          {.max_frame_bytes = access.secret_key.empty() ? kMaxIncomingFrame : kMaxCurveFrame,
+           .receive_queue = kReceiveQueue,
+           .send_queue = queue},
+          access)),
+      queue_(queue), patience_(patience), authenticated_(!access.secret_key.empty()), max_subscriptions_(max_subscriptions) {}
 
-void Publisher::publish(const StreamId& stream, const EventHeader& header, zmq::message_t& body) {
-  zmq::message_t reference;
-  reference.copy(body);
-  socket_.send(zmq::buffer(stream.bytes), zmq::send_flags::sndmore | zmq::send_flags::dontwait);
-  socket_.send(encode(header), zmq::send_flags::sndmore | zmq::send_flags::dontwait);
-  socket_.send(reference, zmq::send_flags::dontwait);
+// ---- events ----
+
+void Publisher::publish(LoggedEvent event) {
+  if (!held_.empty())
+    if (const auto held = held_.find(event.sequence.request); held != held_.end())
+      return keep(held->second, std::move(event));
+  if (try_send(event))
+    return;
+  const auto until = deadline();
+  if (until <= Clock::now())
+    return send_or_drop(event);
+  Held& held = held_[event.sequence.request];
+  held.deadline = until;
+  keep(held, std::move(event));
 }
 
-bool Publisher::admit(size_t limit, const std::function<void(const StreamId&)>& joined) {
+size_t Publisher::flush() {
+  const auto now = Clock::now();
+  size_t total = 0;
+  for (auto entry = held_.begin(); entry != held_.end();) {
+    Held& held = entry->second;
+    size_t sent = 0;
+    for (; !held.events.empty() && sent < kPiece; ++sent) {
+      LoggedEvent event = take_first(held);
+      if (try_send(event))
+        continue;
+      if (now < held.deadline) {
+        put_back(held, std::move(event));
+        break;
+      }
+      send_or_drop(event); // whoever had no room is left out from here on, until it has read a lot
+    }
+    if (sent > 0)
+      held.deadline = now + patience_;
+    total += sent;
+    entry = held.events.empty() ? held_.erase(entry) : std::next(entry);
+  }
+  return total;
+}
+
+void Publisher::flush_all() {
+  for (auto& [stream, held] : held_)
+    while (!held.events.empty()) {
+      LoggedEvent event = take_first(held);
+      send_or_drop(event);
+    }
+  held_.clear();
+}
+
+void Publisher::keep(Held& held, LoggedEvent event) {
+  held_bytes_ += charge(event);
+  ++held_events_;
+  held.events.push_back(std::move(event));
+  while (held_bytes_ > kMaxHeldBytes && held.events.size() > 1) {
+    LoggedEvent first = take_first(held);
+    send_or_drop(first);
+  }
+}
+
+void Publisher::put_back(Held& held, LoggedEvent event) {
+  held_bytes_ += charge(event);
+  ++held_events_;
+  held.events.push_front(std::move(event));
+}
+
+LoggedEvent Publisher::take_first(Held& held) {
+  LoggedEvent event = std::move(held.events.front());
+  held.events.pop_front();
+  held_bytes_ -= charge(event);
+  --held_events_;
+  return event;
+}
+
+/// False if a subscriber to the topic has no room; then nobody gets it and the event stays whole.
+bool Publisher::try_send(LoggedEvent& event) {
+  constexpr auto more = zmq::send_flags::sndmore | zmq::send_flags::dontwait;
+  const SequenceId& sequence = event.sequence;
+  if (!socket_.send(zmq::buffer(sequence.request.bytes), more))
+    return false;
+  // With its first part the message has room everywhere.
+  socket_.send(header_frame(sequence, event.seq), more);
+  socket_.send(event.body, zmq::send_flags::dontwait);
+  if (++sent_ >= queue_ / marks_.size()) {
+    sent_ = 0;
+    marks_[next_mark_] = Clock::now();
+    next_mark_ = (next_mark_ + 1) % marks_.size();
+  }
+  return true;
+}
+
+/// A subscriber without room loses the event, and libzmq leaves it out of its topics until it has read half of
+/// its queue: it does not hold up what comes next.
+void Publisher::send_or_drop(LoggedEvent& event) {
+  if (try_send(event))
+    return;
+  ++overrun_;
+  socket_.set(zmq::sockopt::xpub_nodrop, false);
+  try_send(event);
+  socket_.set(zmq::sockopt::xpub_nodrop, true);
+}
+
+/// Until when a topic waits for a subscriber without room. The queue that is full there took at least as long to fill as the
+/// last three quarters of one took to send: if that is more than the patience, nobody reads there, and waiting would
+/// only delay the topic's other readers.
+Publisher::Clock::time_point Publisher::deadline() const {
+  return marks_[next_mark_] + patience_;
+}
+
+// ---- subscriptions ----
+
+bool Publisher::admit(size_t limit, const MayJoin& may_join, const std::function<void(const StreamId&)>& joined) {
   zmq::message_t frame;
   for (size_t i = 0; i < limit; ++i) {
     if (!socket_.recv(frame, zmq::recv_flags::dontwait)) {
@@ -81,28 +183,37 @@ bool Publisher::admit(size_t limit, const std::function<void(const StreamId&)>& 
       ++refused_;
     } else if (bytes[0] == 0) {
       unsubscribe(frame);
-    } else if (subscribe(frame)) {
+    } else if (subscribe(frame, may_join)) {
       joined(stream_id(topic_of(frame)));
     }
   }
   return true;
 }
 
+bool Publisher::claimed_by_another(const StreamId& stream, const Principal& who) const {
+  const auto topic = topics_.find(stream);
+  return topic != topics_.end() && topic->second.in_force && topic->second.claimed_by != who.name;
+}
+
 /// Must directly follow the recv of the frame: libzmq takes the peer from there.
-bool Publisher::subscribe(zmq::message_t& frame) {
+bool Publisher::subscribe(zmq::message_t& frame, const MayJoin& may_join) {
   const std::string_view name = topic_of(frame);
-  Topic& topic = topics_[stream_id(name)];
+  const StreamId stream = stream_id(name);
+  const Principal who = sender_of(frame, authenticated_);
+  Topic& topic = topics_[stream];
   const int descriptor = descriptor_of(frame);
   const uint64_t connection = connection_number(descriptor, frame);
   if (std::exchange(topic.askers[descriptor], connection) != connection)
     ++topic.peers;
-  if (out_of_step_ || (!topic.in_force && in_force_ >= max_subscriptions_)) {
+  if (out_of_step_ || (!topic.in_force && in_force_ >= max_subscriptions_) || !may_join(stream, who)) {
     ++refused_;
     return false;
   }
   socket_.set(zmq::sockopt::subscribe, name);
-  in_force_ += !topic.in_force;
-  topic.in_force = true;
+  if (!std::exchange(topic.in_force, true)) {
+    ++in_force_;
+    topic.claimed_by = who.name;
+  }
   return true;
 }
 

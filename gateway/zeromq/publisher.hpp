@@ -1,61 +1,106 @@
 #pragma once
 
-// The fast path: one XPUB socket, one topic per stream. It drops for a subscriber that does not keep up,
-// without telling anybody; seq and replay make good for that.
+// The fast path: one XPUB socket, one topic per stream. A subscriber that reads gets a moment to catch up after
+// a burst; for one that stalls it drops, without telling anybody; seq and replay make good for that.
 
+#include "gateway/principal.hpp"
+#include "gateway/stream_log.hpp"
+#include "gateway/stream_table.hpp"
 #include "gateway/zeromq/socket.hpp"
-#include "messages/ids.hpp"
 
+#include <array>
+#include <chrono>
+#include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 
 namespace millrace {
-
-/// The second frame of an event: msgpack [choice, seq, epoch].
-struct EventHeader {
-  int32_t choice = 0;
-  int64_t seq = -1; // of events that are not numbered
-  uint32_t epoch = 0;
-};
 
 /// Belongs to one thread.
 class Publisher {
 public:
-  /// Binds; throws as bind_socket does. `queue` is what may wait for one subscriber, in events;
-  /// `max_subscriptions` is how many topics may be in force, each for any number of peers.
-  Publisher(zmq::context_t& context, const std::string& endpoint, int queue, size_t max_subscriptions,
-            const SocketAccess& access = {});
+  using Clock = std::chrono::steady_clock;
+  /// A subscriber that reads at least a queue in this time loses nothing.
+  static constexpr std::chrono::milliseconds kPatience{500};
 
-  /// Sends [topic, header, body] to who subscribed to the stream. Never blocks; shares the bytes of the body.
-  void publish(const StreamId& stream, const EventHeader& header, zmq::message_t& body);
-  /// Reads up to `limit` waiting subscription frames and admits those whose topic is exactly one stream id;
-  /// calls `joined` for each, when it is in force. False if nothing waits any more.
-  bool admit(size_t limit, const std::function<void(const StreamId&)>& joined);
+  /// Binds; throws as bind_socket does. `queue` is what may wait for one subscriber, in events;
+  /// `max_subscriptions` is how many topics may be in force, each for any number of peers. With a key in
+  /// `access` peers are told apart, else everybody is the same nobody.
+  Publisher(zmq::context_t& context, const std::string& endpoint, int queue, size_t max_subscriptions,
+            const SocketAccess& access = {}, std::chrono::milliseconds patience = kPatience);
+
+  /// Sends [topic, header, body] to who subscribed to the stream, or keeps it back until flush() if one of them
+  /// is behind. Never blocks.
+  void publish(LoggedEvent event);
+  /// Sends what was kept back, as far as subscribers have room; who has none for too long loses events.
+  /// Returns the number of events that left.
+  size_t flush();
+  /// Whether something is left for another flush.
+  bool waiting() const { return !held_.empty(); }
+  size_t held() const { return held_events_; }
+  /// Sends all that was kept back; who has no room loses events.
+  void flush_all();
+
+  using MayJoin = std::function<bool(const StreamId&, const Principal&)>;
+  /// Reads up to `limit` waiting subscription frames and admits those whose topic is exactly one stream id that
+  /// the peer may join and that nobody else has claimed; calls `joined` for each, when it is in force. False if
+  /// nothing waits any more.
+  bool admit(size_t limit, const MayJoin& may_join, const std::function<void(const StreamId&)>& joined);
+  /// Whether a topic is in force for others: who subscribes first has it, until all its peers have gone.
+  bool claimed_by_another(const StreamId& stream, const Principal& who) const;
 
   zmq::socket_t& socket() { return socket_; }
-  /// Frames that were not a subscription to one stream, or one too many.
+  size_t in_force() const { return in_force_; }
+  /// Frames that were not a subscription to one stream, or one that was not allowed, or one too many.
   uint64_t refused() const { return refused_; }
+  /// How often a subscriber was given up that had no room.
+  uint64_t overrun() const { return overrun_; }
 
 private:
   /// The peers that asked for a topic, welcomed or not, since libzmq tells of the end of both alike.
   struct Topic {
     size_t peers = 0;
     bool in_force = false;          // counts against the cap
+    std::string claimed_by;         // once it is in force
     std::map<int, uint64_t> askers; // connection by its file descriptor; some may have gone
   };
   struct Connection {
     zmq::message_t frame; // keeps its metadata, so that no other connection has them at the same address
     uint64_t number = 0;
   };
+  /// Of a topic that waits for a subscriber.
+  struct Held {
+    std::deque<LoggedEvent> events;
+    Clock::time_point deadline; // of the first one
+  };
 
-  bool subscribe(zmq::message_t& frame);
+  bool try_send(LoggedEvent& event);
+  void send_or_drop(LoggedEvent& event);
+  void keep(Held& held, LoggedEvent event);
+  Clock::time_point deadline() const;
+  void put_back(Held& held, LoggedEvent event);
+  LoggedEvent take_first(Held& held);
+
+  bool subscribe(zmq::message_t& frame, const MayJoin& may_join);
   void unsubscribe(zmq::message_t& frame);
   uint64_t connection_number(int descriptor, zmq::message_t& frame);
 
   zmq::socket_t socket_;
-  size_t max_subscriptions_;
+  const size_t queue_;
+  const std::chrono::milliseconds patience_;
+  const bool authenticated_;
+
+  StreamTable<Held> held_;
+  size_t held_events_ = 0, held_bytes_ = 0;
+  size_t sent_ = 0; // since the latest mark
+  std::array<Clock::time_point, 4> marks_; // one for each quarter of a queue that was sent
+  size_t next_mark_ = 0;                   // the oldest
+  uint64_t overrun_ = 0;
+
+  const size_t max_subscriptions_;
   size_t in_force_ = 0;
-  std::map<StreamId, Topic> topics_;
+  StreamTable<Topic> topics_;
   std::map<int, Connection> connections_; // the latest of each file descriptor
   uint64_t last_connection_ = 0;
   uint64_t refused_ = 0;

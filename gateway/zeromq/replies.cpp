@@ -1,8 +1,10 @@
 #include "gateway/zeromq/replies.hpp"
 
+#include "gateway/event_frame.hpp"
 #include "messages/codec.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace millrace {
@@ -14,12 +16,10 @@ constexpr int kReceiveQueue = 64; // messages of up to 8 MiB, for each client
 constexpr int kSendQueue = 1'000;
 constexpr size_t kMaxWaiting = 256; // answers and replays, for each client
 constexpr size_t kPiece = 256;      // frames to one client before it is another's turn
+constexpr size_t kReadBytes = 64u << 10; // of a replay, taken from the log at once
+constexpr int64_t kBeyond = std::numeric_limits<int64_t>::max();
+constexpr size_t kNoPreamble = std::numeric_limits<size_t>::max();
 constexpr int32_t kRetryAfterMs = 500;
-
-template <Message M> zmq::message_t to_frame(const M& message) {
-  const std::string bytes = encode(message);
-  return zmq::message_t(bytes.data(), bytes.size());
-}
 
 } // namespace
 
@@ -31,25 +31,26 @@ Rejected rejection(const StreamId& request, const Failure& failure) {
           .retry_after_ms = failure.code == Error::busy ? kRetryAfterMs : 0};
 }
 
-Replies::Replies(zmq::context_t& context, const std::string& endpoint, StreamLog& log,
+Replies::Replies(zmq::context_t& context, const std::string& endpoint, Streams& streams,
                  const SocketAccess& access)
     : socket_(bind_socket(
           context, zmq::socket_type::router, endpoint,
           {.max_frame_bytes = kMaxIncomingFrame, .receive_queue = kReceiveQueue, .send_queue = kSendQueue},
           access)),
-      log_(log) {}
+      authenticated_(!access.secret_key.empty()), streams_(streams) {}
 
 std::optional<Received> Replies::receive() {
   zmq::message_t part;
   if (!socket_.recv(part, zmq::recv_flags::dontwait))
     return std::nullopt;
 
-  Received received{.client = {.routing_id = part.to_string()}, .frame = {}};
+  Received received{.client = {.routing_id = part.to_string()}, .who = {}, .frame = {}};
   size_t frames = 0;
   bool more = part.more();
   for (bool first = true; more; first = false) {
     (void)socket_.recv(part); // the parts of a message arrive together
     more = part.more();
+    received.who = sender_of(part, authenticated_); // the same for all parts
     if (first && more && part.size() == 0)
       received.client.delimited = true;
     else if (++frames == 1)
@@ -70,7 +71,7 @@ void Replies::send(const Client& client, zmq::message_t frame) {
 }
 
 void Replies::send(const Client& client, const Replay& request) {
-  queues_[client.routing_id].push_back({client.delimited, RunningReplay{.request = request}});
+  queues_[client.routing_id].push_back({client.delimited, RunningReplay{.request = request, .cursor = {}}});
 }
 
 size_t Replies::flush() {
@@ -94,57 +95,70 @@ size_t Replies::flush() {
   return total;
 }
 
+Replies::Sent Replies::try_send(const Client& client, zmq::message_t& frame) {
+  if (queues_.contains(client.routing_id))
+    return Sent::not_now;
+  return send_frame(client.routing_id, client.delimited, frame);
+}
+
 Replies::Sent Replies::send_item(const std::string& routing_id, Item& item, size_t& budget) {
   if (auto* replay = std::get_if<RunningReplay>(&item.content))
     return send_replay(routing_id, item.delimited, *replay, budget);
-  zmq::message_t reference;
-  reference.copy(std::get<zmq::message_t>(item.content));
-  return send_frame(routing_id, item.delimited, std::move(reference), budget);
+  return send_budgeted(routing_id, item.delimited, std::get<zmq::message_t>(item.content), budget);
 }
 
 Replies::Sent Replies::send_replay(const std::string& routing_id, bool delimited, RunningReplay& replay,
                                    size_t& budget) {
   const auto& [request, choice, from_seq] = replay.request;
+  const auto send = [&](zmq::message_t frame) { return send_budgeted(routing_id, delimited, frame, budget); };
   for (;;) {
-    const auto held = log_.held(request, choice);
-    if (!held) {
-      const Failure gone{Error::unknown_request, "request", "the stream has left the log"};
-      return send_frame(routing_id, delimited, to_frame(rejection(request, gone)), budget);
-    }
-    if (!replay.begun) {
-      replay.begun = true;
-      replay.end = held->next;
-      replay.first = replay.seq = std::clamp(from_seq, held->first, held->next);
-    }
-    // What the log dropped since the last piece is skipped: the reader sees the gap.
-    replay.seq = std::max(replay.seq, std::min(held->first, replay.end));
+    for (; !replay.read.empty(); replay.read.pop_front())
+      if (const Sent sent = send_budgeted(routing_id, delimited, replay.read.front().body, budget);
+          sent != Sent::yes)
+        return sent;
 
-    if (replay.seq < replay.end) {
-      const Sent sent = send_frame(routing_id, delimited, log_.event(request, choice, replay.seq), budget);
-      if (sent != Sent::yes)
-        return sent;
-      ++replay.seq;
-      continue;
-    }
-    if (auto last = log_.last_event(request); last && !replay.last_sent && replay.end == held->next) {
-      const Sent sent = send_frame(routing_id, delimited, std::move(*last), budget);
-      if (sent != Sent::yes)
-        return sent;
-      replay.last_sent = true;
-      continue;
-    }
-    const Ack ack{.request = request,
-                  .of = std::string(Replay::kType),
-                  .from_seq = replay.first,
-                  .next_seq = replay.end};
-    return send_frame(routing_id, delimited, to_frame(ack), budget);
+    const auto held = streams_.held(request, choice);
+    if (!held)
+      return send(to_frame(rejection(request, {Error::unknown_request, "request", "the stream has left the log"})));
+    if (!replay.begun)
+      begin(replay, *held);
+    if (replay.complete)
+      break;
+    // What the log dropped since the last piece is skipped: the reader sees the gap.
+    Streams::Piece piece = streams_.read(request, replay.cursor, kReadBytes);
+    for (LoggedEvent& event : piece.events)
+      if (event.last ? replay.end == held->next : event.sequence.choice == choice && event.seq < replay.end)
+        replay.read.push_back(std::move(event));
+    replay.complete = !piece.more || replay.cursor.next[choice] > replay.end;
   }
+  Ack ack;
+  ack.request = request;
+  ack.of = Replay::kType;
+  ack.from_seq = replay.first;
+  ack.next_seq = replay.end;
+  return send(to_frame(ack));
 }
 
-Replies::Sent Replies::send_frame(const std::string& routing_id, bool delimited, zmq::message_t frame,
-                                  size_t& budget) {
+/// Its cursor stands beyond the end of all other choices.
+void Replies::begin(RunningReplay& replay, const StreamLog::Range& held) {
+  replay.begun = true;
+  replay.end = held.next;
+  replay.first = std::clamp(replay.request.from_seq, held.first, held.next);
+  replay.cursor.next.assign(streams_.next_seqs(replay.request.request).size(), kBeyond);
+  replay.cursor.next.at(replay.request.choice) = replay.first;
+  replay.cursor.preamble = replay.request.from_seq > 0 ? kNoPreamble : 0;
+}
+
+Replies::Sent Replies::send_budgeted(const std::string& routing_id, bool delimited, zmq::message_t& frame,
+                                     size_t& budget) {
   if (budget == 0)
     return Sent::not_now;
+  const Sent sent = send_frame(routing_id, delimited, frame);
+  budget -= sent == Sent::yes;
+  return sent;
+}
+
+Replies::Sent Replies::send_frame(const std::string& routing_id, bool delimited, zmq::message_t& frame) {
   try {
     // Only the first part can fail: with it the ROUTER has chosen the peer and found room for a message.
     constexpr auto more = zmq::send_flags::sndmore | zmq::send_flags::dontwait;
@@ -158,7 +172,6 @@ Replies::Sent Replies::send_frame(const std::string& routing_id, bool delimited,
       throw;
     return Sent::client_gone;
   }
-  --budget;
   return Sent::yes;
 }
 

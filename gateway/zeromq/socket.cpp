@@ -133,7 +133,7 @@ zmq::socket_t bind_socket(zmq::context_t& context, zmq::socket_type type, const 
   if (type == zmq::socket_type::xpub) {
     socket.set(zmq::sockopt::xpub_verboser, true); // equal topics of two subscribers are both told
     socket.set(zmq::sockopt::xpub_manual, true);
-    socket.set(zmq::sockopt::xpub_nodrop, false); // with it, one stalled subscriber stops all
+    socket.set(zmq::sockopt::xpub_nodrop, true); // one without room is told by EAGAIN; see Publisher
   }
   if (!access.secret_key.empty())
     ask_for_keys(socket, access.secret_key);
@@ -143,6 +143,13 @@ zmq::socket_t bind_socket(zmq::context_t& context, zmq::socket_type type, const 
     throw std::system_error(error.num(), std::generic_category(), "cannot listen on \"" + endpoint + "\"");
   }
   return socket;
+}
+
+Principal sender_of(const zmq::message_t& frame, bool authenticated) {
+  if (!authenticated)
+    return {};
+  const char* const key = zmq_msg_gets(frame.handle(), "User-Id");
+  return {key ? "curve:" + std::string(key) : "curve:"};
 }
 
 std::string bound_endpoint(const zmq::socket_t& socket) {

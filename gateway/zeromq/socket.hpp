@@ -3,6 +3,8 @@
 // The one place where ZeroMQ sockets are made. libzmq's own defaults wait for ever on close, take messages of
 // any size and let a half-open peer stay for 30 seconds.
 
+#include "gateway/principal.hpp"
+
 #include <zmq.hpp>
 
 #include <cstdint>
@@ -37,6 +39,10 @@ void check_endpoint(const std::string& endpoint, const SocketAccess& access = {}
 /// server answers on, or that is another kind of file, is refused too (libzmq would remove it).
 zmq::socket_t bind_socket(zmq::context_t& context, zmq::socket_type type, const std::string& endpoint,
                           const SocketLimits& limits, const SocketAccess& access = {});
+
+/// Who sent a frame: "curve:" and the key that ZAP vouched for, if the socket has keys; else nobody, since a peer
+/// may call itself anything.
+Principal sender_of(const zmq::message_t& frame, bool authenticated);
 
 /// Where a socket listens, with the port that was picked.
 std::string bound_endpoint(const zmq::socket_t& socket);

@@ -45,7 +45,7 @@ int serve() {
       publish(finished(0, seq));
       publish(done(0));
     }
-    if (!eventually([&] { return gateway.stats().published == published; }))
+    if (!eventually([&] { return gateway.stats().sent == published; }))
       return 1;
     std::cout << "ok" << std::endl;
   }

@@ -425,7 +425,10 @@ TEST(PublisherTest, NeverSubscribesAPeerToTheTopicOfAnother) {
   const auto subscription = [](uint8_t name) { return std::string(1, '\1').append(bytes_of(stream(name))); };
   const std::string to_alice = subscription(1), to_bob = subscription(2);
   std::vector<StreamId> joined;
-  const auto admit = [&] { publisher.admit(100, [&](const StreamId& id) { joined.push_back(id); }); };
+  const auto admit = [&] {
+    publisher.admit(
+        100, [](const StreamId&, const Principal&) { return true; }, [&](const StreamId& id) { joined.push_back(id); });
+  };
 
   hostile.send(zmq::str_buffer("no subscription"));
   alice.send(zmq::buffer(to_alice));
@@ -439,7 +442,7 @@ TEST(PublisherTest, NeverSubscribesAPeerToTheTopicOfAnother) {
 
   const std::string text(100, 'x');
   zmq::message_t body(text.data(), text.size());
-  publisher.publish(stream(1), {}, body);
+  publisher.publish({.sequence = {stream(1), 0, 0}, .body = std::move(body)});
   zmq::message_t frame;
   EXPECT_TRUE(alice.recv(frame, zmq::recv_flags::dontwait));
   EXPECT_FALSE(bob.recv(frame, zmq::recv_flags::dontwait));

@@ -1,5 +1,5 @@
 #include "gateway/zeromq/replies.hpp"
-#include "tests/gateway/peers.hpp"
+#include "tests/gateway/gateway_test.hpp"
 
 #include <vector>
 
@@ -19,15 +19,17 @@ protected:
   Client client() { return replies_.receive().value().client; }
 
   void log_tokens(int64_t count) {
-    log_.open(stream(1), 1, {});
+    ASSERT_TRUE(std::holds_alternative<Streams::Opened>(streams_.open(generate(1), {})));
     for (int64_t seq = 0; seq < count; ++seq)
-      log_.append({stream(1), 0, 0}, seq, false, frame(std::to_string(seq)), {});
+      streams_.publish(token(1, seq));
   }
   static zmq::message_t frame(const std::string& text) { return zmq::message_t(text.data(), text.size()); }
 
   zmq::context_t context_ = make_context();
-  StreamLog log_{{.stream_bytes = 1u << 20, .total_bytes = 1u << 20, .ttl = std::chrono::seconds(1)}};
-  Replies replies_{context_, "tcp://127.0.0.1:*", log_};
+  FakeBackend backend_;
+  Streams streams_{{.stream_log_bytes = 2u << 20, .total_log_bytes = 2u << 20, .log_ttl = std::chrono::seconds(0)},
+                   backend_.interface()};
+  Replies replies_{context_, "tcp://127.0.0.1:*", streams_};
 };
 
 TEST_F(RepliesTest, SendsAReplayInPiecesSoThatOthersHaveTheirTurn) {
@@ -50,19 +52,18 @@ TEST_F(RepliesTest, SendsAReplayInPiecesSoThatOthersHaveTheirTurn) {
     total += replies_.flush();
   EXPECT_EQ(total, 1'002u); // events, an Ack and the short answer
   for (int seq = 0; seq < 1'000; ++seq)
-    ASSERT_EQ(first.next(), std::to_string(seq));
+    ASSERT_EQ(first.expect<Token>().seq, seq);
   EXPECT_EQ(first.expect<Ack>().next_seq, 1'000);
 }
 
 TEST_F(RepliesTest, SkipsWhatTheLogDroppedBetweenTwoPieces) {
-  log_tokens(600);
+  log_tokens(3'000);
   Requester reader = requester();
   reader.send_frames({"hello"});
   replies_.send(client(), Replay{stream(1), 0, 0});
   replies_.flush();
 
-  log_.append({stream(1), 0, 0}, 600, false, frame(std::string(1'040'000, 'x')),
-              {}); // pushes most others out
+  streams_.publish(token(1, 3'000, 0, 0, 1'040'000)); // pushes most others out
   while (replies_.waiting())
     replies_.flush();
 
@@ -70,7 +71,7 @@ TEST_F(RepliesTest, SkipsWhatTheLogDroppedBetweenTwoPieces) {
   for (std::string answer = reader.next(); !is<Ack>(answer); answer = reader.next())
     ++events;
   EXPECT_GT(events, 0);
-  EXPECT_LT(events, 600);
+  EXPECT_LT(events, 3'000);
 }
 
 TEST_F(RepliesTest, RejectsAReplayWhoseStreamLeftTheLog) {
@@ -80,8 +81,8 @@ TEST_F(RepliesTest, RejectsAReplayWhoseStreamLeftTheLog) {
   replies_.send(client(), Replay{stream(1), 0, 0});
   replies_.flush();
 
-  log_.end(stream(1), frame("done"), {});
-  log_.expire(StreamLog::Time{} + std::chrono::hours(1));
+  streams_.publish(done(1));
+  streams_.expire();
   while (replies_.waiting())
     replies_.flush();
 
@@ -108,7 +109,7 @@ TEST_F(RepliesTest, KeepsWhatAClientDoesNotReadAndGoesOnWhenItDoes) {
     return answers.size() == 3'001;
   }));
   for (int seq = 0; seq < 3'000; ++seq)
-    ASSERT_EQ(answers[seq], std::to_string(seq));
+    ASSERT_EQ(as<Token>(answers[seq]).seq, seq);
   EXPECT_EQ(as<Ack>(answers.back()).next_seq, 3'000);
   EXPECT_FALSE(replies_.waiting());
 }

@@ -15,7 +15,7 @@ TEST_F(RequestTest, RefusesAnIdInUseAndLeavesItsStreamAlone) {
   Requester client = requester(), other = requester();
   client.ask<Ack>(generate(1));
 
-  const Rejected rejected = other.ask<Rejected>(generate(1));
+  const Rejected rejected = other.ask<Rejected>(generate(1, 2));
 
   EXPECT_EQ(rejected.error, "conflict");
   EXPECT_EQ(rejected.request, stream(1));
@@ -24,7 +24,34 @@ TEST_F(RequestTest, RefusesAnIdInUseAndLeavesItsStreamAlone) {
   reader.expect<Token>(); // and no Rejected before
   reader.expect<Finished>();
   reader.expect<Done>();
-  EXPECT_EQ(other.ask<Rejected>(generate(1)).error, "conflict"); // while its log is held
+  EXPECT_EQ(other.ask<Rejected>(generate(1, 2)).error, "conflict"); // while its log is held
+}
+
+TEST_F(RequestTest, JoinsARequestThatIsSentAgain) {
+  start();
+  Subscriber reader = subscriber(1);
+  reader.expect<Welcome>();
+  Requester client = requester(), other = requester();
+  Generate keyed = generate(2);
+  keyed.idempotency_key = "order 7";
+  EXPECT_FALSE(client.ask<Ack>(generate(1)).joined);
+  EXPECT_FALSE(client.ask<Ack>(keyed).joined);
+
+  const Ack again = other.ask<Ack>(generate(1));
+  keyed.request = stream(3);
+  const Ack by_key = other.ask<Ack>(keyed);
+  keyed.n = 2;
+  const Rejected another = other.ask<Rejected>(keyed);
+
+  EXPECT_TRUE(again.joined);
+  EXPECT_EQ(again.request, stream(1));
+  EXPECT_TRUE(by_key.joined);
+  EXPECT_EQ(by_key.request, stream(2));
+  EXPECT_EQ(another.error, "conflict");
+  EXPECT_EQ(another.field, "idempotency_key");
+  EXPECT_EQ(backend_.submitted().size(), 2u);
+  publish_whole(1, 1);
+  reader.expect<Token>();
 }
 
 TEST_F(RequestTest, TellsARefusalToTheClientAndOnTheTopic) {
@@ -92,7 +119,7 @@ TEST_F(RequestTest, AnswersARequestSocket) {
   Requester client = requester(zmq::socket_type::req);
 
   EXPECT_EQ(client.ask<Ack>(generate(1)).of, "generate");
-  EXPECT_EQ(client.ask<Rejected>(generate(1)).error, "conflict");
+  EXPECT_EQ(client.ask<Rejected>(generate(1, 2)).error, "conflict");
   client.send_frames({"junk", "more junk"});
   EXPECT_EQ(client.expect<Rejected>().error, "malformed");
 }
@@ -171,7 +198,7 @@ TEST_F(RequestTest, AnswersAClientThatConnectsAgainUnderANewIdentity) {
   }
   Requester client = requester();
 
-  EXPECT_EQ(client.ask<Rejected>(generate(1)).error, "conflict");
+  EXPECT_EQ(client.ask<Rejected>(generate(1, 2)).error, "conflict");
 }
 
 TEST(Gateway, NamesAnEndpointThatItCannotServe) {
