@@ -302,10 +302,10 @@ double publish_millrace(const PublishOptions& options, int64_t per_stream, const
       gateway.publish(token_of(i, seq));
       // A pipeline waits for its device; this one waits for the door, so that the queue between them stays short.
       if (++told % 1024 == 0)
-        while (told - gateway.stats().published > 8 * 1024)
+        while (told - gateway.stats().sent > 8 * 1024)
           std::this_thread::yield();
     }
-  while (gateway.stats().published < told)
+  while (gateway.stats().sent < told)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   wait_for_readers();
   return cpu_seconds() - before;
