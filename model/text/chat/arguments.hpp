@@ -7,8 +7,8 @@
 
 namespace millrace::jinja {
 
-/// A value for each parameter, by position or by name; null where none is given. Throws Failure for arguments that fit
-/// no parameter.
+/// A value for each parameter, by position or by name; null where none is given. Throws Failure for arguments
+/// that fit no parameter.
 template <size_t N>
 std::array<const Value*, N> bind(const Arguments& arguments, std::string_view function,
                                  const std::array<std::string_view, N>& parameters) {

@@ -1,6 +1,7 @@
 #pragma once
 
-// Texts as Python sees them: sequences of code points. A byte that belongs to no well-formed character counts as one.
+// Texts as Python sees them: sequences of code points. A byte that belongs to no well-formed character counts
+// as one.
 
 #include "model/text/utf8.hpp"
 
@@ -31,7 +32,8 @@ bool is_digit(char32_t character);
 bool is_upper(char32_t character);
 bool is_lower(char32_t character);
 
-/// Unicode's simple mappings, and "SS" for the sharp s.
+/// Unicode's mappings of one character to one, and "SS" for the sharp s. Python knows some longer ones, and
+/// the final sigma.
 std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
 

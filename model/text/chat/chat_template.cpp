@@ -16,8 +16,8 @@ using namespace jinja;
 constexpr size_t kMaxTemplateBytes = 1u << 20;
 
 // What a request's arguments may not replace: what is set here, and the functions.
-constexpr std::array<std::string_view, 5> kReserved = {"messages", "tools", "add_generation_prompt", "bos_token",
-                                                       "eos_token"};
+constexpr std::array<std::string_view, 5> kReserved = {"messages", "tools", "add_generation_prompt",
+                                                       "bos_token", "eos_token"};
 
 Value input_text(Fuel& fuel, const std::string& text) {
   fuel.spend_bytes(text.size());

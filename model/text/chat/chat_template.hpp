@@ -1,8 +1,8 @@
 #pragma once
 
-// A model's chat template: turns in, prompt out. The template is a program in a file that somebody else wrote (a
-// subset of Jinja), so it runs on fuel; the turns are text of somebody else still, so what comes from them is
-// marked and never becomes a control token.
+// A model's chat template: turns in, prompt out. The template is a program in a file that somebody else wrote
+// (a subset of Jinja), so it runs on fuel; the turns are text of somebody else still, so what comes from them
+// is marked and never becomes a control token.
 
 #include <cstdint>
 #include <memory>
@@ -44,11 +44,11 @@ struct TemplateError : std::runtime_error {
 };
 
 struct ChatTemplateOptions {
-  std::string bos_token, eos_token;    // their text, as the template sees them
-  int64_t now = 0;                     // Unix time for strftime_now, local zone; 0: the clock
-  int64_t max_steps = 1'000'000;       // evaluated nodes and bytes handled in bulk, together
+  std::string bos_token, eos_token; // their text, as the template sees them
+  int64_t now = 0;                  // Unix time for strftime_now, local zone; 0: the clock
+  int64_t max_steps = 1'000'000;    // evaluated nodes and bytes handled in bulk, together
   size_t max_output_bytes = 16u << 20;
-  int max_depth = 200;                 // of the syntax, of macro calls, of values
+  int max_depth = 200; // of the syntax, of macro calls, of values
 };
 
 /// Immutable and thread-safe.

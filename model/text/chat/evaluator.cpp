@@ -10,14 +10,13 @@
 namespace millrace::jinja {
 namespace {
 
-template <class... F> struct Overloaded : F... {
-  using F::operator()...;
-};
+template <class... F> struct Overloaded : F... { using F::operator()...; };
 template <class... F> Overloaded(F...) -> Overloaded<F...>;
 
 } // namespace
 
-/// A scope of its own until the guard ends. A macro that was defined meanwhile may still need it; then it stays.
+/// A scope of its own until the guard ends. A macro that was defined meanwhile may still need it; then it
+/// stays.
 class Evaluator::ScopeGuard {
 public:
   ScopeGuard(Evaluator& evaluator, Scope* parent)
@@ -215,8 +214,9 @@ Value Evaluator::call_macro(const Macro& macro, Arguments arguments) {
   const size_t by_position = std::min(arguments.positional.size(), syntax.parameters.size());
   for (size_t i = 0; i < by_position; ++i)
     variables[syntax.parameters[i].name] = std::move(arguments.positional[i]);
-  std::vector<Value> more(std::make_move_iterator(arguments.positional.begin() + static_cast<std::ptrdiff_t>(by_position)),
-                          std::make_move_iterator(arguments.positional.end()));
+  std::vector<Value> more(
+      std::make_move_iterator(arguments.positional.begin() + static_cast<std::ptrdiff_t>(by_position)),
+      std::make_move_iterator(arguments.positional.end()));
   if (!more.empty() && !syntax.uses_varargs)
     throw Failure(name + " takes not more than " + std::to_string(syntax.parameters.size()) + " argument(s)");
   if (syntax.uses_varargs)
@@ -241,8 +241,9 @@ Value Evaluator::call_macro(const Macro& macro, Arguments arguments) {
 
   for (const auto& [parameter, otherwise] : syntax.parameters)
     if (!variables.contains(parameter))
-      variables[parameter] = otherwise ? evaluate(*otherwise)
-                                       : undefined("parameter '" + parameter.substr(0, 100) + "' was not provided");
+      variables[parameter] = otherwise
+                                 ? evaluate(*otherwise)
+                                 : undefined("parameter '" + parameter.substr(0, 100) + "' was not provided");
   TextPtr text = capture(syntax.body).text;
   --macro_calls_;
   return text_value(std::move(text));
@@ -269,71 +270,70 @@ Evaluator::Flow Evaluator::execute(const Statement& statement) {
   const Fuel::Nesting nesting(context_.fuel);
   context_.fuel.spend();
   line_ = statement.line;
-  return std::visit(
-      Overloaded{
-          [&](const Data& node) {
-            write(*node.text);
-            return Flow::normal;
-          },
-          [&](const Output& node) {
-            write(*to_text(context_.fuel, evaluate(*node.expression)));
-            return Flow::normal;
-          },
-          [&](const Assignment& node) {
-            assign(node.target, evaluate(*node.value));
-            return Flow::normal;
-          },
-          [&](const BlockAssignment& node) {
-            Captured captured;
-            {
-              const ScopeGuard guard(*this, scope_);
-              captured = capture(node.body);
-            }
-            if (captured.flow == Flow::normal)
-              assign(node.target, filtered(node.filters, text_value(captured.text)));
-            return captured.flow;
-          },
-          [&](const If& node) {
-            for (const auto& [condition, body] : node.branches)
-              if (is_true(evaluate(*condition)))
-                return execute(body);
-            return execute(node.otherwise);
-          },
-          [&](const For& node) { return execute_loop(node); },
-          [&](const MacroDefinition& node) {
-            scope_->variables[node.macro->name] = new_macro(*node.macro);
-            return Flow::normal;
-          },
-          [&](const CallBlock& node) {
-            const Call& called = std::get<Call>(node.call->node);
-            const Value callee = evaluate(*called.callee);
-            Arguments arguments = evaluate(called.arguments);
-            arguments.named.emplace_back("caller", new_macro(*node.caller));
-            write(*to_text(context_.fuel, call(callee, std::move(arguments))));
-            return Flow::normal;
-          },
-          [&](const FilterBlock& node) {
-            const ScopeGuard guard(*this, scope_);
-            const Captured captured = capture(node.body);
-            if (captured.flow == Flow::normal)
-              write(*to_text(context_.fuel, filtered(node.filters, text_value(captured.text))));
-            return captured.flow;
-          },
-          [&](const With& node) {
-            const ScopeGuard guard(*this, scope_);
-            Scope* const inner = std::exchange(scope_, scope_->parent);
-            std::vector<Value> values; // all of them seen from outside
-            for (const auto& [_, value] : node.assignments)
-              values.push_back(evaluate(*value));
-            scope_ = inner;
-            for (size_t i = 0; i < values.size(); ++i)
-              assign(node.assignments[i].first, values[i]);
-            return execute(node.body);
-          },
-          [&](const Break&) { return Flow::broken; },
-          [&](const Continue&) { return Flow::continued; },
-      },
-      statement.node);
+  return std::visit(Overloaded{
+                        [&](const Data& node) {
+                          write(*node.text);
+                          return Flow::normal;
+                        },
+                        [&](const Output& node) {
+                          write(*to_text(context_.fuel, evaluate(*node.expression)));
+                          return Flow::normal;
+                        },
+                        [&](const Assignment& node) {
+                          assign(node.target, evaluate(*node.value));
+                          return Flow::normal;
+                        },
+                        [&](const BlockAssignment& node) {
+                          Captured captured;
+                          {
+                            const ScopeGuard guard(*this, scope_);
+                            captured = capture(node.body);
+                          }
+                          if (captured.flow == Flow::normal)
+                            assign(node.target, filtered(node.filters, text_value(captured.text)));
+                          return captured.flow;
+                        },
+                        [&](const If& node) {
+                          for (const auto& [condition, body] : node.branches)
+                            if (is_true(evaluate(*condition)))
+                              return execute(body);
+                          return execute(node.otherwise);
+                        },
+                        [&](const For& node) { return execute_loop(node); },
+                        [&](const MacroDefinition& node) {
+                          scope_->variables[node.macro->name] = new_macro(*node.macro);
+                          return Flow::normal;
+                        },
+                        [&](const CallBlock& node) {
+                          const Call& called = std::get<Call>(node.call->node);
+                          const Value callee = evaluate(*called.callee);
+                          Arguments arguments = evaluate(called.arguments);
+                          arguments.named.emplace_back("caller", new_macro(*node.caller));
+                          write(*to_text(context_.fuel, call(callee, std::move(arguments))));
+                          return Flow::normal;
+                        },
+                        [&](const FilterBlock& node) {
+                          const ScopeGuard guard(*this, scope_);
+                          const Captured captured = capture(node.body);
+                          if (captured.flow == Flow::normal)
+                            write(*to_text(context_.fuel, filtered(node.filters, text_value(captured.text))));
+                          return captured.flow;
+                        },
+                        [&](const With& node) {
+                          const ScopeGuard guard(*this, scope_);
+                          Scope* const inner = std::exchange(scope_, scope_->parent);
+                          std::vector<Value> values; // all of them seen from outside
+                          for (const auto& [_, value] : node.assignments)
+                            values.push_back(evaluate(*value));
+                          scope_ = inner;
+                          for (size_t i = 0; i < values.size(); ++i)
+                            assign(node.assignments[i].first, values[i]);
+                          return execute(node.body);
+                        },
+                        [&](const Break&) { return Flow::broken; },
+                        [&](const Continue&) { return Flow::continued; },
+                    },
+                    statement.node);
 }
 
 Evaluator::Flow Evaluator::execute_loop(const For& node) {

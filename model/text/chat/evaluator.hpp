@@ -10,8 +10,8 @@
 
 namespace millrace::jinja {
 
-/// Names and their values; what is not found here is looked for in the parent. A loop's turn, a macro's call and the
-/// like have one each.
+/// Names and their values; what is not found here is looked for in the parent. A loop's turn, a macro's call
+/// and the like have one each.
 struct Scope {
   Scope* parent = nullptr;
   std::map<std::string_view, Value> variables; // the names are the syntax tree's

@@ -105,7 +105,8 @@ Value indent(Fuel& fuel, const Value& value, const Arguments& arguments) {
     fuel.spend_bytes(static_cast<size_t>(count));
     indention = make_text(std::string(static_cast<size_t>(count), ' '), true);
   }
-  const Value with_break = binary(fuel, BinaryOperator::add, text_value(to_text(fuel, value)), text_value("\n"));
+  const Value with_break =
+      binary(fuel, BinaryOperator::add, text_value(to_text(fuel, value)), text_value("\n"));
   const Text& text = *with_break.text();
   TextBuilder out;
   for (bool at_first = true; const Line& line : lines_of(fuel, text.bytes)) {
@@ -153,14 +154,15 @@ bool is_decimal_digits(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
-/// The digits of a number as Python's int() and float() take them: without blanks around and single underscores
-/// between digits.
+/// The digits of a number as Python's int() and float() take them: without blanks around and single
+/// underscores between digits.
 std::string number_text(std::string_view text) {
   text.remove_prefix(leading_space(text));
   text.remove_suffix(trailing_space(text));
   std::string digits;
   for (size_t i = 0; i < text.size(); ++i) {
-    const bool joins = text[i] == '_' && i > 0 && i + 1 < text.size() && std::isxdigit(static_cast<unsigned char>(text[i - 1])) &&
+    const bool joins = text[i] == '_' && i > 0 && i + 1 < text.size() &&
+                       std::isxdigit(static_cast<unsigned char>(text[i - 1])) &&
                        std::isxdigit(static_cast<unsigned char>(text[i + 1]));
     if (!joins)
       digits += text[i];
@@ -196,8 +198,9 @@ std::optional<double> parse_float(std::string_view text) {
   const bool has_sign = lowered.starts_with('-') || lowered.starts_with('+');
   const std::string_view magnitude = std::string_view(lowered).substr(has_sign);
   const bool named = magnitude == "inf" || magnitude == "infinity" || magnitude == "nan";
-  if (!named && (magnitude.empty() || magnitude.find_first_not_of("0123456789.e+-") != std::string_view::npos ||
-                 !(is_digit(static_cast<unsigned char>(magnitude[0])) || magnitude[0] == '.')))
+  if (!named &&
+      (magnitude.empty() || magnitude.find_first_not_of("0123456789.e+-") != std::string_view::npos ||
+       !(is_digit(static_cast<unsigned char>(magnitude[0])) || magnitude[0] == '.')))
     return std::nullopt;
   char* end = nullptr;
   const double value = std::strtod(lowered.c_str(), &end);
@@ -271,7 +274,10 @@ Value round(Fuel&, const Value& value, const Arguments& arguments) {
     rounded = std::strtod(text, nullptr);
   } else {
     const double scaled = *number * scale;
-    rounded = (how == "ceil" ? std::ceil(scaled) : how == "floor" ? std::floor(scaled) : std::nearbyint(scaled)) / scale;
+    rounded = (how == "ceil"    ? std::ceil(scaled)
+               : how == "floor" ? std::floor(scaled)
+                                : std::nearbyint(scaled)) /
+              scale;
   }
   return as_integer(value) && how == "common" ? integer(static_cast<int64_t>(rounded), is_from_input(value))
                                               : floating(rounded, is_from_input(value));
@@ -352,8 +358,9 @@ public:
     for (size_t begin = 0; begin <= path->bytes.size();) {
       const size_t end = std::min(path->bytes.find('.', begin), path->bytes.size());
       const std::string part = path->bytes.substr(begin, end - begin);
-      parts_.push_back(is_decimal_digits(part) && part.size() < 19 ? integer(std::stoll(part))
-                                                                   : text_value(jinja::slice(path, begin, end)));
+      parts_.push_back(is_decimal_digits(part) && part.size() < 19
+                           ? integer(std::stoll(part))
+                           : text_value(jinja::slice(path, begin, end)));
       begin = end + 1;
     }
   }
@@ -442,7 +449,8 @@ Value sort(Fuel& fuel, const Value& value, const Arguments& arguments) {
 }
 
 Value dictsort(Fuel& fuel, const Value& value, const Arguments& arguments) {
-  const auto [case_sensitive, by, reversed] = bind<3>(arguments, "dictsort", {"case_sensitive", "by", "reverse"});
+  const auto [case_sensitive, by, reversed] =
+      bind<3>(arguments, "dictsort", {"case_sensitive", "by", "reverse"});
   const std::string_view what = by ? std::string_view(text_argument(by, "dictsort").bytes) : "key";
   if (!value.dict() || (what != "key" && what != "value"))
     throw Failure("dictsort needs a dict, by 'key' or 'value'");
@@ -469,7 +477,8 @@ Value unique(Fuel& fuel, const Value& value, const Arguments& arguments) {
 }
 
 template <bool largest> Value extreme(Fuel& fuel, const Value& value, const Arguments& arguments) {
-  const auto [case_sensitive, attribute] = bind<2>(arguments, largest ? "max" : "min", {"case_sensitive", "attribute"});
+  const auto [case_sensitive, attribute] =
+      bind<2>(arguments, largest ? "max" : "min", {"case_sensitive", "attribute"});
   const AttributePath path(fuel, attribute);
   const auto key_of = [&](const Value& item) {
     const Value key = path.of(fuel, item);
@@ -519,19 +528,22 @@ Value map(Fuel& fuel, const Value& value, const Arguments& arguments) {
   return sequence(fuel, SequenceKind::generator, std::move(mapped));
 }
 
-template <bool wanted, bool by_attribute> Value select(Fuel& fuel, const Value& value, const Arguments& arguments) {
+template <bool wanted, bool by_attribute>
+Value select(Fuel& fuel, const Value& value, const Arguments& arguments) {
   size_t used = 0;
   const AttributePath path =
-      by_attribute ? AttributePath(fuel, &needed(arguments.positional.empty() ? nullptr : &arguments.positional[used++],
-                                                 "selectattr"))
+      by_attribute ? AttributePath(
+                         fuel, &needed(arguments.positional.empty() ? nullptr : &arguments.positional[used++],
+                                       "selectattr"))
                    : AttributePath(fuel, nullptr);
   Predicate predicate = [](Fuel&, const Value& item, const Arguments&) { return is_true(item); };
   if (used < arguments.positional.size())
     predicate = find_predicate(text_argument(&arguments.positional[used++], "select").bytes);
   if (!predicate)
     throw Failure("select() names no test");
-  const Arguments rest{{arguments.positional.begin() + static_cast<std::ptrdiff_t>(used), arguments.positional.end()},
-                       arguments.named};
+  const Arguments rest{
+      {arguments.positional.begin() + static_cast<std::ptrdiff_t>(used), arguments.positional.end()},
+      arguments.named};
   std::vector<Value> selected;
   for (const Value& item : items_of(fuel, value)) {
     fuel.spend(1 + rest.positional.size());

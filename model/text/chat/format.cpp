@@ -212,7 +212,8 @@ Value field_value(std::string_view field, size_t& next, const Arguments& argumen
   size_t index = next;
   if (field.empty()) {
     ++next;
-  } else if (std::from_chars(field.data(), field.data() + field.size(), index).ptr != field.data() + field.size()) {
+  } else if (std::from_chars(field.data(), field.data() + field.size(), index).ptr !=
+             field.data() + field.size()) {
     for (const auto& [name, value] : arguments.named)
       if (name == field)
         return value;
@@ -248,7 +249,8 @@ TextPtr brace_format(Fuel& fuel, const Text& format, const Arguments& arguments)
     if (bytes[brace] == '}' || end == std::string_view::npos)
       throw Failure("single brace in format()");
     fuel.spend();
-    const TextPtr text = to_text(fuel, field_value(bytes.substr(brace + 1, end - brace - 1), next, arguments));
+    const TextPtr text =
+        to_text(fuel, field_value(bytes.substr(brace + 1, end - brace - 1), next, arguments));
     fuel.spend_bytes(text->bytes.size());
     out.append(*text);
     i = end + 1;

@@ -12,20 +12,22 @@ struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// What one render may use up. Everything that takes time or memory asks here first, so that a template ends within
-/// its budget however its loops are nested.
+/// What one render may use up. Everything that takes time or memory asks here first, so that a template ends
+/// within its budget however its loops are nested.
 class Fuel {
 public:
   Fuel(int64_t steps, size_t max_bytes, int max_depth)
       : steps_(steps), max_bytes_(max_bytes), max_depth_(max_depth) {}
 
-  /// For work that takes about as long as evaluating `count` nodes; throws Failure when there is nothing left.
+  /// For work that takes about as long as evaluating `count` nodes; throws Failure when there is nothing
+  /// left.
   void spend(size_t count = 1) {
     if (count > static_cast<uint64_t>(steps_ < 0 ? 0 : steps_))
       throw Failure("the template takes too many steps");
     steps_ -= static_cast<int64_t>(count);
   }
-  /// For a text of this size that is made or searched: a step each 64 bytes, and no text longer than the output may be.
+  /// For a text of this size that is made or searched: a step each 64 bytes, and no text longer than the
+  /// output may be.
   void spend_bytes(size_t size) {
     check_size(size);
     spend(size / 64);

@@ -52,7 +52,9 @@ Value range(Context& context, const Arguments& arguments) {
 
 /// dict(pairs or mapping, name=value …)
 Dict collect(Context& context, const Arguments& arguments, std::string_view function) {
-  const auto [source] = bind<1>({arguments.positional, {}}, function, {"mapping"});
+  if (arguments.positional.size() > 1)
+    throw Failure(std::string(function) + "() gets too many arguments");
+  const Value* source = arguments.positional.empty() ? nullptr : arguments.positional.data();
   Dict result;
   if (source && source->dict()) {
     for (const auto& [key, value] : source->dict()->entries())
@@ -84,11 +86,8 @@ Value make_namespace(Context& context, const Arguments& arguments) {
 }
 
 constexpr Function kFunctions[] = {
-    {"dict", make_dict},
-    {"namespace", make_namespace},
-    {"raise_exception", raise_exception},
-    {"range", range},
-    {"strftime_now", strftime_now},
+    {"dict", make_dict}, {"namespace", make_namespace},  {"raise_exception", raise_exception},
+    {"range", range},    {"strftime_now", strftime_now},
 };
 
 } // namespace

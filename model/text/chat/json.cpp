@@ -24,7 +24,8 @@ public:
   bool boolean(bool value) { return add(jinja::boolean(value)); }
   bool number_integer(int64_t value) { return add(integer(value, true)); }
   bool number_unsigned(uint64_t value) {
-    return value > INT64_MAX ? refuse("a number beyond 64 bits") : number_integer(static_cast<int64_t>(value));
+    return value > INT64_MAX ? refuse("a number beyond 64 bits")
+                             : number_integer(static_cast<int64_t>(value));
   }
   bool number_float(double value, const std::string& digits) {
     if (digits.find_first_of(".eE") == std::string::npos)
@@ -212,7 +213,8 @@ private:
     for (const auto* entry : entries)
       if (!entry->first.text())
         throw Failure("only keys that are texts can be sorted");
-    std::ranges::stable_sort(entries, {}, [](const auto* e) -> const std::string& { return e->first.text()->bytes; });
+    std::ranges::stable_sort(entries, {},
+                             [](const auto* e) -> const std::string& { return e->first.text()->bytes; });
   }
 
   void write_key(const Value& key) {
@@ -261,7 +263,8 @@ Value parse_json(Fuel& fuel, std::string_view text, std::string_view what) {
   JsonReader reader(fuel);
   if (!nlohmann::json::sax_parse(text, &reader)) {
     const std::string_view problem = reader.problem();
-    throw Failure(std::string(what) + (problem.empty() ? " is not valid JSON" : " has ") + std::string(problem));
+    throw Failure(std::string(what) + (problem.empty() ? " is not valid JSON" : " has ") +
+                  std::string(problem));
   }
   return *reader.result();
 }

@@ -6,8 +6,8 @@
 
 namespace millrace::jinja {
 
-/// Values nest at most 64 deep. `what` names the text in an error: "tools is not valid JSON". Throws Failure; integers
-/// beyond 64 bits are refused, since Python would print all their digits.
+/// Values nest at most 64 deep. `what` names the text in an error: "tools is not valid JSON". Throws Failure;
+/// integers beyond 64 bits are refused, since Python would print all their digits.
 Value parse_json(Fuel& fuel, std::string_view text, std::string_view what);
 
 struct JsonStyle {

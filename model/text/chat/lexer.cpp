@@ -16,7 +16,8 @@ bool is_decimal(char c) {
 }
 // Bytes of other alphabets may stand in names.
 bool begins_name(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || static_cast<unsigned char>(c) >= 0x80;
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+         static_cast<unsigned char>(c) >= 0x80;
 }
 
 /// One kind of line break, and none at the end.
@@ -60,7 +61,8 @@ private:
     size_t tag = at_;
     for (;; ++tag) {
       tag = source_.find('{', tag);
-      if (tag == kNowhere || (tag + 1 < source_.size() && std::string_view("{%#").find(source_[tag + 1]) != kNowhere))
+      if (tag == kNowhere ||
+          (tag + 1 < source_.size() && std::string_view("{%#").find(source_[tag + 1]) != kNowhere))
         break;
     }
     if (tag == kNowhere) {
@@ -143,7 +145,8 @@ private:
         continue;
       i += 6;
       i += leading_space(source_.substr(i));
-      const char end_sign = i < source_.size() && (source_[i] == '-' || source_[i] == '+') ? source_[i++] : '\0';
+      const char end_sign =
+          i < source_.size() && (source_[i] == '-' || source_[i] == '+') ? source_[i++] : '\0';
       if (!source_.substr(i).starts_with("%}"))
         continue;
       const std::string_view data = stripped(source_.substr(at_, tag - at_), '%', sign);

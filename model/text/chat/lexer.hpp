@@ -1,7 +1,8 @@
 #pragma once
 
-// A template's text as tokens. Blanks around tags are dropped here, as with Jinja's trim_blocks and lstrip_blocks: the
-// line break behind a block or comment, the blanks before one that begins its line, and all blanks where a tag says -.
+// A template's text as tokens. Blanks around tags are dropped here, as with Jinja's trim_blocks and
+// lstrip_blocks: the line break behind a block or comment, the blanks before one that begins its line, and
+// all blanks where a tag says -.
 
 #include <string>
 #include <string_view>
@@ -9,7 +10,19 @@
 
 namespace millrace::jinja {
 
-enum class TokenKind { data, variable_begin, variable_end, block_begin, block_end, name, string, integer, number, symbol, end };
+enum class TokenKind {
+  data,
+  variable_begin,
+  variable_end,
+  block_begin,
+  block_end,
+  name,
+  string,
+  integer,
+  number,
+  symbol,
+  end
+};
 
 struct Token {
   TokenKind kind = TokenKind::end;

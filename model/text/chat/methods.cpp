@@ -72,7 +72,8 @@ TextPtr replace(Fuel& fuel, const Text& text, const Text& old, const Text& with,
     fuel.check_size(out.size());
     done = found + old.bytes.size();
     // An empty text is found before each character and at the end.
-    at = old.bytes.empty() ? (found < bytes.size() ? found + character_size(bytes.substr(found)) : kNowhere) : done;
+    at = old.bytes.empty() ? (found < bytes.size() ? found + character_size(bytes.substr(found)) : kNowhere)
+                           : done;
     if (at == kNowhere)
       break;
   }
@@ -127,7 +128,8 @@ const TextPtr& self_text(const Value& self) {
   return self.get<TextPtr>();
 }
 
-template <bool left, bool right> Value strip_method(Fuel& fuel, const Value& self, const Arguments& arguments) {
+template <bool left, bool right>
+Value strip_method(Fuel& fuel, const Value& self, const Arguments& arguments) {
   const auto [characters] = bind<1>(arguments, "strip", {"chars"});
   return text_value(strip(fuel, self_text(self), characters, left, right));
 }
@@ -187,7 +189,7 @@ Value split_at_space(Fuel& fuel, const TextPtr& text, size_t max_cuts) {
   for (size_t i = leading_space(bytes); i < bytes.size(); i += leading_space(bytes.substr(i))) {
     size_t end = i;
     if (parts.cuts() == max_cuts)
-      end = bytes.size() - trailing_space(bytes.substr(i));
+      end = bytes.size();
     else
       while (end < bytes.size() && !is_space(decode_character(bytes.substr(end))))
         end += character_size(bytes.substr(end));
@@ -204,7 +206,7 @@ Value rsplit_at_space(Fuel& fuel, const TextPtr& text, size_t max_cuts) {
   for (size_t end = bytes.size(); (end -= trailing_space(bytes.substr(0, end))) > 0;) {
     size_t begin = end;
     if (parts.cuts() == max_cuts) {
-      begin = leading_space(bytes);
+      begin = 0;
     } else {
       while (begin > 0) {
         const size_t size = last_character_size(bytes.substr(0, begin));
@@ -465,9 +467,12 @@ constexpr NamedMethod kTextMethods[] = {
     {"format", format_method},
 };
 constexpr NamedMethod kListMethods[] = {
-    {"index", index_method}, {"count", count_items_method}, {"copy", copy_method}, {"append", nullptr},
-    {"extend", nullptr},     {"insert", nullptr},           {"pop", nullptr},      {"remove", nullptr},
-    {"reverse", nullptr},    {"sort", nullptr},             {"clear", nullptr},
+    {"index", index_method}, {"count", count_items_method},
+    {"copy", copy_method},   {"append", nullptr},
+    {"extend", nullptr},     {"insert", nullptr},
+    {"pop", nullptr},        {"remove", nullptr},
+    {"reverse", nullptr},    {"sort", nullptr},
+    {"clear", nullptr},
 };
 constexpr NamedMethod kTupleMethods[] = {{"index", index_method}, {"count", count_items_method}};
 constexpr NamedMethod kDictMethods[] = {
@@ -485,7 +490,8 @@ constexpr NamedMethod kDictMethods[] = {
 constexpr NamedMethod kLoopMethods[] = {{"cycle", cycle_method}};
 
 template <size_t N>
-std::optional<Value> find_method_of(const NamedMethod (&methods)[N], const Value& object, std::string_view name) {
+std::optional<Value> find_method_of(const NamedMethod (&methods)[N], const Value& object,
+                                    std::string_view name) {
   const auto* found = std::ranges::find(methods, name, &NamedMethod::name);
   if (found == std::end(methods))
     return std::nullopt;

@@ -14,8 +14,8 @@ struct BoundMethod {
   Value (*call)(Fuel& fuel, const Value& self, const Arguments& arguments);
 };
 
-/// object.name where that is a method or a member. Methods that would change their object are undefined: a template
-/// may not.
+/// object.name where that is a method or a member. Methods that would change their object are undefined: a
+/// template may not.
 std::optional<Value> member(Fuel& fuel, const Value& object, std::string_view name);
 
 /// Texts of a text: what both methods and filters do.

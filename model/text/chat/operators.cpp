@@ -14,8 +14,8 @@ namespace {
   for (const Value& operand : {left, right})
     if (operand.is_undefined())
       fail_undefined(operand);
-  throw Failure("unsupported operand types for " + std::string(symbol) + ": '" + std::string(type_name(left)) +
-                "' and '" + std::string(type_name(right)) + "'");
+  throw Failure("unsupported operand types for " + std::string(symbol) + ": '" +
+                std::string(type_name(left)) + "' and '" + std::string(type_name(right)) + "'");
 }
 
 [[noreturn]] void fail_overflow() {
@@ -67,8 +67,7 @@ Value repeat(Fuel& fuel, const Value& value, int64_t times) {
 
 bool is_repeatable(const Value& value) {
   const Sequence* items = value.sequence();
-  return value.text() ||
-         (items && (items->kind == SequenceKind::list || items->kind == SequenceKind::tuple));
+  return value.text() || (items && (items->kind == SequenceKind::list || items->kind == SequenceKind::tuple));
 }
 
 int64_t integer_power(int64_t base, int64_t exponent) {
@@ -184,13 +183,13 @@ bool equals(Fuel& fuel, const Value& left, const Value& right) {
     return *a == *b;
   if (left.data.index() != right.data.index())
     return false;
-  if (const Text *a = left.text(), *b = right.text(); a && b) {
+  if (const Text* a = left.text(), *b = right.text(); a && b) {
     if (a->bytes.size() != b->bytes.size())
       return false;
     fuel.spend_bytes(a->bytes.size());
     return a->bytes == b->bytes;
   }
-  if (const Sequence *a = left.sequence(), *b = right.sequence(); a && b) {
+  if (const Sequence* a = left.sequence(), *b = right.sequence(); a && b) {
     if (a == b)
       return true;
     if (a->kind != b->kind || a->kind == SequenceKind::generator || a->items.size() != b->items.size())
@@ -200,7 +199,7 @@ bool equals(Fuel& fuel, const Value& left, const Value& right) {
         return false;
     return true;
   }
-  if (const Dict *a = left.dict(), *b = right.dict(); a && b) {
+  if (const Dict* a = left.dict(), *b = right.dict(); a && b) {
     if (a->entries().size() != b->entries().size())
       return false;
     for (const auto& [key, value] : a->entries()) {
@@ -224,7 +223,7 @@ bool less(Fuel& fuel, const Value& left, const Value& right) {
   if (const auto a = as_number(left), b = as_number(right); a && b)
     return *a < *b;
   // The order of UTF-8 bytes is that of code points.
-  if (const Text *a = left.text(), *b = right.text(); a && b) {
+  if (const Text* a = left.text(), *b = right.text(); a && b) {
     fuel.spend_bytes(std::min(a->bytes.size(), b->bytes.size()));
     return a->bytes < b->bytes;
   }
@@ -371,7 +370,9 @@ SliceBounds bounds_of(const Value& begin, const Value& end, const Value& step, i
   if (by == 0)
     throw Failure("slice step cannot be zero");
   const int64_t low = by < 0 ? -1 : 0, high = by < 0 ? size - 1 : size;
-  const auto clamp = [&](int64_t at) { return std::clamp(at < 0 ? std::max(at, -size - 1) + size : at, low, high); };
+  const auto clamp = [&](int64_t at) {
+    return std::clamp(at < 0 ? std::max(at, -size - 1) + size : at, low, high);
+  };
   return {begin.is_none() ? (by < 0 ? high : low) : clamp(part(begin, 0)),
           end.is_none() ? (by < 0 ? low : high) : clamp(part(end, 0)), by};
 }
@@ -413,7 +414,7 @@ Value slice(Fuel& fuel, const Value& object, const Value& begin, const Value& en
     return slice_text(fuel, object.get<TextPtr>(), begin, end, step);
   const Sequence* all = object.sequence();
   if (!all || !all->has_index())
-    throw Failure("'" + std::string(type_name(object)) + "' cannot be sliced");
+    return undefined("a " + std::string(type_name(object)) + " cannot be sliced");
   std::vector<Value> items;
   for_each_index(bounds_of(begin, end, step, static_cast<int64_t>(all->items.size())), [&](size_t i) {
     fuel.spend();

@@ -23,7 +23,8 @@ bool contains(Fuel& fuel, const Value& container, const Value& item);
 Value subscript(Fuel& fuel, const Value& object, const Value& index);
 /// object.name: a method or member, else an item.
 Value attribute(Fuel& fuel, const Value& object, std::string_view name);
-/// object[begin:end:step] of a text, list or tuple; undefined parts are None.
+/// object[begin:end:step] of a text, list or tuple, where None stands for what is left out; undefined for all
+/// else.
 Value slice(Fuel& fuel, const Value& object, const Value& begin, const Value& end, const Value& step);
 
 /// The items that a for loop walks through: of sequences, keys of dicts, characters of texts.

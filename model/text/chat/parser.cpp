@@ -209,9 +209,9 @@ private:
 
   std::optional<CompareOperator> compare_operator() {
     constexpr std::pair<std::string_view, CompareOperator> kSymbols[] = {
-        {"==", CompareOperator::equal},   {"!=", CompareOperator::not_equal}, {"<", CompareOperator::less},
-        {"<=", CompareOperator::less_equal}, {">", CompareOperator::greater},
-        {">=", CompareOperator::greater_equal},
+        {"==", CompareOperator::equal},  {"!=", CompareOperator::not_equal},
+        {"<", CompareOperator::less},    {"<=", CompareOperator::less_equal},
+        {">", CompareOperator::greater}, {">=", CompareOperator::greater_equal},
     };
     for (const auto& [symbol, op] : kSymbols)
       if (skip_symbol(symbol))
@@ -502,9 +502,9 @@ private:
     if (current().is_name("is"))
       fail("tests cannot be chained with is");
     const bool begins_operand =
-        (current().kind == TokenKind::name && !is_keyword && !current().is_name("if")) || current().kind == TokenKind::string ||
-        current().kind == TokenKind::integer || current().kind == TokenKind::number || current().is_symbol("[") ||
-        current().is_symbol("{");
+        (current().kind == TokenKind::name && !is_keyword && !current().is_name("if")) ||
+        current().kind == TokenKind::string || current().kind == TokenKind::integer ||
+        current().kind == TokenKind::number || current().is_symbol("[") || current().is_symbol("{");
     if (begins_operand)
       list.positional.push_back(postfix(primary()));
     return list;
@@ -512,8 +512,8 @@ private:
 
   // Statements
 
-  /// Up to the tag that begins with one of these words, which is then the current token; the whole rest if there are
-  /// none.
+  /// Up to the tag that begins with one of these words, which is then the current token; the whole rest if
+  /// there are none.
   Body body(const std::vector<std::string_view>& ends) {
     const Nesting nesting(*this);
     Body statements;
@@ -683,7 +683,8 @@ private:
 
   void read_macro_body(MacroSyntax& macro, std::string_view end) {
     const int outer_loops = std::exchange(loops_, 0);
-    const bool outer_varargs = std::exchange(uses_varargs_, false), outer_kwargs = std::exchange(uses_kwargs_, false);
+    const bool outer_varargs = std::exchange(uses_varargs_, false),
+               outer_kwargs = std::exchange(uses_kwargs_, false);
     macro.body = body_with_end(end);
     macro.uses_varargs = std::exchange(uses_varargs_, outer_varargs);
     macro.uses_kwargs = std::exchange(uses_kwargs_, outer_kwargs);

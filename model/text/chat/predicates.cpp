@@ -50,13 +50,14 @@ bool is_mapping(const Value& value) {
 bool is_iterable(const Value& value) {
   return value.text() || value.sequence() || value.dict() || value.is_undefined();
 }
-// What has a length and items by index; as Jinja has it, that holds for dicts and for undefined values as well.
+// What has a length and items by index; as Jinja has it, that holds for dicts and for undefined values as
+// well.
 bool is_sequence(const Value& value) {
   return is_iterable(value) && (!value.sequence() || value.sequence()->has_index());
 }
 bool is_callable(const Value& value) {
-  return value.is<const Macro*>() || value.is<const Function*>() || value.is<std::shared_ptr<const BoundMethod>>() ||
-         value.is_undefined();
+  return value.is<const Macro*>() || value.is<const Function*>() ||
+         value.is<std::shared_ptr<const BoundMethod>>() || value.is_undefined();
 }
 
 template <CompareOperator op> bool compares(Fuel& fuel, const Value& value, const Arguments& arguments) {

@@ -61,7 +61,7 @@ struct Sign {
   bool negative;
   ExpressionPtr operand;
 };
-struct Conditional { // chosen if condition else otherwise
+struct Conditional {                          // chosen if condition else otherwise
   ExpressionPtr condition, chosen, otherwise; // otherwise may be null
 };
 struct AttributeAccess {
@@ -93,8 +93,8 @@ struct Test {
 };
 
 struct Expression {
-  std::variant<Literal, Name, SequenceDisplay, DictDisplay, Binary, Concatenation, Comparison, Logical, Not, Sign,
-               Conditional, AttributeAccess, Subscript, SliceAccess, Call, Filtered, Test>
+  std::variant<Literal, Name, SequenceDisplay, DictDisplay, Binary, Concatenation, Comparison, Logical, Not,
+               Sign, Conditional, AttributeAccess, Subscript, SliceAccess, Call, Filtered, Test>
       node;
   int line = 1;
   int depth = 1; // levels of expressions, this one included
@@ -161,8 +161,8 @@ struct Break {};
 struct Continue {};
 
 struct Statement {
-  std::variant<Data, Output, Assignment, BlockAssignment, If, For, MacroDefinition, CallBlock, FilterBlock, With, Break,
-               Continue>
+  std::variant<Data, Output, Assignment, BlockAssignment, If, For, MacroDefinition, CallBlock, FilterBlock,
+               With, Break, Continue>
       node;
   int line = 1;
 };

@@ -7,9 +7,7 @@
 namespace millrace::jinja {
 namespace {
 
-template <class... F> struct Overloaded : F... {
-  using F::operator()...;
-};
+template <class... F> struct Overloaded : F... { using F::operator()...; };
 template <class... F> Overloaded(F...) -> Overloaded<F...>;
 
 } // namespace
@@ -102,16 +100,14 @@ std::string_view type_name(const Value& value) {
 }
 
 bool is_true(const Value& value) {
-  return std::visit(Overloaded{[](const Undefined&) { return false; }, [](const None&) { return false; },
-                               [](bool b) { return b; }, [](const Integer& i) { return i.value != 0; },
-                               [](const Float& f) { return f.value != 0; },
-                               [](const TextPtr& text) { return !text->bytes.empty(); },
-                               [](const SequencePtr& s) {
-                                 return s->kind == SequenceKind::generator || !s->items.empty();
-                               },
-                               [](const DictPtr& d) { return !d->entries().empty(); },
-                               [](const auto&) { return true; }},
-                    value.data);
+  return std::visit(
+      Overloaded{[](const Undefined&) { return false; }, [](const None&) { return false; },
+                 [](bool b) { return b; }, [](const Integer& i) { return i.value != 0; },
+                 [](const Float& f) { return f.value != 0; },
+                 [](const TextPtr& text) { return !text->bytes.empty(); },
+                 [](const SequencePtr& s) { return s->kind == SequenceKind::generator || !s->items.empty(); },
+                 [](const DictPtr& d) { return !d->entries().empty(); }, [](const auto&) { return true; }},
+      value.data);
 }
 
 int depth_of(const Value& value) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// The values of a template, with Python's meaning. All but namespaces and loops are immutable, so values share their
-// parts freely and no cycle of owners can arise.
+// The values of a template, with Python's meaning. All but namespaces and loops are immutable, so values
+// share their parts freely and no cycle of owners can arise.
 
 #include "model/text/chat/fuel.hpp"
 #include "model/text/chat/provenance.hpp"
@@ -75,7 +75,7 @@ class Dict {
 public:
   /// Throws Failure if the key cannot be hashed.
   void set(Fuel& fuel, const Value& key, Value value);
-  void set(std::string_view key, Value value); // the key is the template's
+  void set(std::string_view key, Value value);           // the key is the template's
   const Value* find(Fuel& fuel, const Value& key) const; // null also for what cannot be hashed
   const Value* find(std::string_view key) const;
 

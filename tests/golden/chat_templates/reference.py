@@ -1,6 +1,7 @@
 """Renders chat templates with Debian's python3-jinja2, in the environment that Hugging Face's tokenizers set up."""
 
 import datetime
+import functools
 import json
 
 import jinja2
@@ -41,6 +42,11 @@ def environment(now=None):
     return result
 
 
+@functools.lru_cache(maxsize=None)
+def compiled(template, now):
+    return environment(now).from_string(template)
+
+
 def with_parsed_arguments(message):
     """The arguments of a tool call as an object where their text is one: what templates expect."""
     message = {"role": message["role"], "content": message.get("content", ""),
@@ -60,7 +66,7 @@ def with_parsed_arguments(message):
 def render(conversation):
     """{"text": …} or {"error": …} of an object as tests/text/chat/render_lines.cpp reads it."""
     try:
-        template = environment(conversation.get("now")).from_string(conversation["template"])
+        template = compiled(conversation["template"], conversation.get("now"))
         return {"text": template.render(**{
             "messages": [with_parsed_arguments(message) for message in conversation.get("messages", [])],
             "tools": conversation.get("tools"),

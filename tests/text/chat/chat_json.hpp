@@ -11,18 +11,19 @@
 
 namespace millrace::testing {
 
-inline std::optional<std::string> optional_text(const nlohmann::json& object, const char* key) {
+inline std::optional<std::string> optional_text(const nlohmann::ordered_json& object, const char* key) {
   return object.contains(key) ? std::optional(object[key].get<std::string>()) : std::nullopt;
 }
 
 /// JSON that the template is given as text.
-inline std::optional<std::string> optional_json(const nlohmann::json& object, const char* key) {
+inline std::optional<std::string> optional_json(const nlohmann::ordered_json& object, const char* key) {
   return object.contains(key) ? std::optional(object[key].dump()) : std::nullopt;
 }
 
-inline ChatInput chat_input(const nlohmann::json& conversation) {
+inline ChatInput chat_input(const nlohmann::ordered_json& conversation) {
   ChatInput input;
-  for (const nlohmann::json& message : conversation.value("messages", nlohmann::json::array()))
+  for (const nlohmann::ordered_json& message :
+       conversation.value("messages", nlohmann::ordered_json::array()))
     input.turns.push_back({message.at("role"), message.value("content", ""), optional_text(message, "name"),
                            optional_text(message, "tool_call_id"), optional_json(message, "tool_calls")});
   input.tools = optional_json(conversation, "tools");
@@ -31,7 +32,7 @@ inline ChatInput chat_input(const nlohmann::json& conversation) {
   return input;
 }
 
-inline ChatTemplateOptions chat_options(const nlohmann::json& conversation) {
+inline ChatTemplateOptions chat_options(const nlohmann::ordered_json& conversation) {
   ChatTemplateOptions options;
   options.bos_token = conversation.value("bos_token", "<s>");
   options.eos_token = conversation.value("eos_token", "</s>");
@@ -40,11 +41,12 @@ inline ChatTemplateOptions chat_options(const nlohmann::json& conversation) {
 }
 
 /// {"text": …, "trusted": …} or {"error": …}
-inline nlohmann::json rendered_json(const nlohmann::json& conversation) {
+inline nlohmann::ordered_json rendered_json(const nlohmann::ordered_json& conversation) {
   try {
     const std::string text = conversation.at("template");
-    const RenderedPrompt prompt = ChatTemplate(text, chat_options(conversation)).render(chat_input(conversation));
-    nlohmann::json trusted = nlohmann::json::array();
+    const RenderedPrompt prompt =
+        ChatTemplate(text, chat_options(conversation)).render(chat_input(conversation));
+    nlohmann::ordered_json trusted = nlohmann::ordered_json::array();
     for (const auto& [begin, end] : prompt.trusted)
       trusted.push_back({begin, end});
     return {{"text", prompt.text}, {"trusted", std::move(trusted)}};

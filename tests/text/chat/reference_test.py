@@ -54,12 +54,26 @@ class ReferenceTest(unittest.TestCase):
                     self.assertEqual(ours.get("text", ours), theirs["text"])
 
     def test_golden_files_are_what_jinja2_renders(self):
-        for path in sorted(GOLDEN.glob("*.json")):
-            template = path.with_suffix(".jinja").read_text()
-            for case in json.loads(path.read_text()):
-                with self.subTest(template=path.stem, conversation=case["name"]):
-                    theirs = reference.render({**case, "template": template})
-                    self.assertEqual(theirs.get("text"), case.get("expected"))
+        conversations = {entry["name"]: entry for entry in json.loads((GOLDEN / "conversations.json").read_text())}
+        expected = json.loads((GOLDEN / "expected.json").read_text())
+        self.assertEqual(set(expected), {path.stem for path in GOLDEN.glob("*.jinja")})
+
+        for name, results in expected.items():
+            template = (GOLDEN / f"{name}.jinja").read_text()
+            for conversation, result in results.items():
+                with self.subTest(template=name, conversation=conversation):
+                    self.assertEqual(reference.render({**conversations[conversation], "template": template}), result)
+
+    def test_golden_templates_render_as_with_jinja2(self):
+        conversations = json.loads((GOLDEN / "conversations.json").read_text())
+        cases = [{**conversation, "template": path.read_text(), "path": path.stem}
+                 for path in sorted(GOLDEN.glob("*.jinja")) for conversation in conversations]
+
+        for case, ours in zip(cases, rendered(cases)):
+            theirs = reference.render(case)
+            with self.subTest(template=case["path"], conversation=case["name"]):
+                self.assertEqual("error" in ours, "error" in theirs, (ours, theirs))
+                self.assertEqual(ours.get("text"), theirs.get("text"))
 
 
 if __name__ == "__main__":
