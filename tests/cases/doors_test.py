@@ -18,7 +18,7 @@ TABLE = [
     ("sampling.repetition_penalty", "repetition_penalty", "--repeat-penalty", [0.0, -1.0, *FLOATS]),
     ("sampling.frequency_penalty", "frequency_penalty", "--frequency-penalty", [-100.5, 100.5, *FLOATS]),
     ("sampling.presence_penalty", "presence_penalty", "--presence-penalty", [-100.5, 100.5, *FLOATS]),
-    ("sampling.top_k", "top_k", "--top-k", [-1, 2**31, 2**63, 0.5, "many"]),
+    ("sampling.top_k", "top_k", "--top-k", [-2, 2**31, 2**63, 0.5, "many"]),
     ("sampling.seed", "seed", "--seed", [-1, -(2**63), 0.5, "one"]),
     ("max_tokens", "max_tokens", "--max-tokens", [-1, 2**24 + 1, 2**31, 2**63, 1.5, "all"]),
     ("n", "n", None, [0, -1, 17, 2**31, 2**63, 1.5, "two"]),

@@ -63,7 +63,7 @@ asio::awaitable<void> run_clients(const Target& target, int tokens, uint64_t see
       // Who means to come back says so: else a stream ends with its reader.
       std::string body = completion_body(tokens, random());
       if (mind == 2)
-        body.insert(1, R"("detach":true,)");
+        body.insert(1, R"("survive_disconnect":true,)");
       const bool ended = co_await read_some(
           socket, {.method = "POST", .target = "/v1/completions", .body = std::move(body)}, leave_at, check, tally, stream, status);
       if (status == 429) {
