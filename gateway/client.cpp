@@ -122,7 +122,8 @@ Client::State::State(const ClientOptions& options) : options_(options) {
   prepare(events_, options);
   requests_.set(zmq::sockopt::immediate, true); // nothing is sent to who is not there
   requests_.connect(options.requests);
-  events_.connect(options.events);
+  if (!options.events.empty())
+    events_.connect(options.events);
 }
 
 std::shared_ptr<Session> Client::State::open(std::shared_ptr<Session> session) {

@@ -19,7 +19,7 @@ namespace millrace {
 
 struct ClientOptions {
   std::string requests = "tcp://127.0.0.1:5555"; // the gateway's ROUTER
-  std::string events = "tcp://127.0.0.1:5556";   // and XPUB
+  std::string events = "tcp://127.0.0.1:5556";   // and XPUB; empty: only look(), stats() and paced streams
   // CURVE, all in Z85; with all of them empty the server must have none, either.
   std::string server_key = {}; // its public key
   std::string public_key = {}; // ours

@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
@@ -138,7 +137,6 @@ struct Metrics::State {
   std::mutex scrape_mutex_; // one at a time: mirrors
   prometheus::Registry registry_;
   const prometheus::Labels model_name_;
-  std::atomic<int64_t> open_connections_{0};
   std::mutex routes_mutex_;
   std::map<std::string, Histogram*, std::less<>> routes_;
 
@@ -198,6 +196,8 @@ struct Metrics::State {
   Mirror stale_{dropped_.Add({{"reason", "stale"}})};
   Mirror unexpected_{dropped_.Add({{"reason", "unexpected"}})};
   Mirror out_of_order_{dropped_.Add({{"reason", "out_of_order"}})};
+  Mirror unsent_{counter("millrace:events_unsent_total",
+                         "Events in the log that the ZeroMQ door was too far behind to broadcast.")};
   Gauge& http_open_ = gauge("millrace:http_connections", "Open HTTP connections.");
   Family<Counter>& http_requests_ =
       counters("millrace:http_requests_total", "HTTP requests answered, by route and status.");
@@ -275,7 +275,7 @@ void Metrics::State::take(const ServerStats& stats) {
   subscriptions_.Set(static_cast<double>(stats.subscriptions));
   replays_.reach(static_cast<double>(stats.replays));
   lagging_.reach(static_cast<double>(stats.lagging));
-  http_open_.Set(static_cast<double>(open_connections_.load(std::memory_order_relaxed)));
+  http_open_.Set(static_cast<double>(stats.http_connections));
   build_.Add({{"version", label(stats.version)}, {"device", label(stats.device)}}).Set(1);
 }
 
@@ -284,6 +284,7 @@ void Metrics::State::take(const StreamsStats& stats) {
   stale_.reach(static_cast<double>(stats.stale_events));
   unexpected_.reach(static_cast<double>(stats.unexpected_events));
   out_of_order_.reach(static_cast<double>(stats.out_of_order_events));
+  unsent_.reach(static_cast<double>(stats.unsent));
 }
 
 void Metrics::State::take_process() {
@@ -335,14 +336,6 @@ void Metrics::http(std::string_view route, int status, double seconds) {
   state_->http_requests_
       .Add({{"route", label(route)}, {"status", std::to_string(std::clamp(status, 100, 599))}})
       .Increment();
-}
-
-void Metrics::http_connections(int64_t open) {
-  state_->open_connections_.store(open, std::memory_order_relaxed);
-}
-
-int64_t Metrics::http_connections() const {
-  return state_->open_connections_.load(std::memory_order_relaxed);
 }
 
 void Metrics::first_byte(double seconds) {

@@ -41,8 +41,6 @@ public:
   void event(const Event& event, StreamTimes& times);
   /// One HTTP answer: route as the table of routes spells it, never the client's text.
   void http(std::string_view route, int status, double seconds);
-  void http_connections(int64_t open);
-  int64_t http_connections() const;
   void first_byte(double seconds); // of an HTTP stream
 
   /// The text format, version 0.0.4, with gauges set from `stats` and counters raised to what it tells.
