@@ -241,7 +241,7 @@ void Api::State::live(CallPtr call, const std::string&) {
 void Api::State::scrape(CallPtr call, const std::string&) {
   if (!metrics)
     return call->respond(not_found("this server keeps no metrics"));
-  call->respond(text(metrics->scrape(streams.server_stats(0)), "text/plain; version=0.0.4; charset=utf-8"));
+  call->respond(text(metrics->scrape(streams.server_stats(0), streams.stats()), "text/plain; version=0.0.4; charset=utf-8"));
 }
 
 // ---- models ----

@@ -231,8 +231,10 @@ void CompletionAnswer::close(std::string last) {
 
 void CompletionAnswer::go_on_when_drained() {
   call_->on_drained([weak = weak_from_this()] {
-    if (const auto self = weak.lock())
+    if (const auto self = weak.lock()) {
+      self->call_->on_drained(nullptr); // once
       self->advance();
+    }
   });
 }
 

@@ -10,16 +10,16 @@ void PacedOutput::write(const std::string& piece) {
 }
 
 bool PacedOutput::pump() {
-  const size_t queued = call_->queued();
-  const size_t room = queued < max_queued_ ? max_queued_ - queued : 0;
-  const size_t size = std::min(room, held());
-  call_->write(waiting_.substr(begin_, size));
-  begin_ += size;
+  for (size_t queued; held() > 0 && (queued = call_->queued()) < max_queued_;) {
+    const size_t size = std::min(max_queued_ - queued, held());
+    call_->write(waiting_.substr(begin_, size));
+    begin_ += size;
+  }
   if (held() > 0)
     return false;
   waiting_.clear();
   begin_ = 0;
-  return size < room;
+  return call_->queued() < max_queued_;
 }
 
 } // namespace millrace::http

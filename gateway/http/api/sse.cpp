@@ -58,8 +58,11 @@ std::string EventId::text() const {
       out += ',';
     out += std::to_string(choice) + ':' + std::to_string(last_[choice]);
   }
-  if (ended_)
-    out += (out.empty() ? "" : ",") + std::string(kEnd);
+  if (ended_) {
+    if (!out.empty())
+      out += ',';
+    out += kEnd;
+  }
   return out;
 }
 

@@ -94,8 +94,10 @@ void StreamAnswer::close(const std::string& last) {
 
 void StreamAnswer::go_on_when_drained() {
   call_->on_drained([weak = weak_from_this()] {
-    if (const auto self = weak.lock())
+    if (const auto self = weak.lock()) {
+      self->call_->on_drained(nullptr); // once
       self->advance();
+    }
   });
 }
 

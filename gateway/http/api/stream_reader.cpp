@@ -42,8 +42,11 @@ StreamReader::Batch StreamReader::read(size_t max_bytes) {
 
 std::string StreamReader::position() const {
   std::string out;
-  for (size_t choice = 0; choice < cursor_.next.size(); ++choice)
-    out += (choice == 0 ? "" : ",") + std::to_string(choice) + ':' + std::to_string(cursor_.next[choice]);
+  for (size_t choice = 0; choice < cursor_.next.size(); ++choice) {
+    if (choice > 0)
+      out += ',';
+    out += std::to_string(choice) + ':' + std::to_string(cursor_.next[choice]);
+  }
   return out.empty() ? "0" : out;
 }
 

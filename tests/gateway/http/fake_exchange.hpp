@@ -1,0 +1,149 @@
+#pragma once
+
+// Exchanges without sockets, on a loop that a test turns by hand.
+
+#include "gateway/http/exchange.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace millrace::http::test {
+
+class FakeLoop {
+public:
+  /// Any thread.
+  void post(std::function<void()> call) {
+    const std::lock_guard lock(mutex_);
+    posted_.push_back(std::move(call));
+  }
+  void after(std::chrono::milliseconds delay, std::function<void()> call) {
+    timers_.emplace(now_ + delay, std::move(call));
+  }
+
+  /// All that was posted, and what that posts.
+  void run() {
+    while (auto call = next())
+      call();
+  }
+  /// Lets time pass.
+  void advance(std::chrono::milliseconds time) {
+    const auto end = now_ + time;
+    run();
+    while (!timers_.empty() && timers_.begin()->first <= end) {
+      const auto call = std::move(timers_.begin()->second);
+      now_ = timers_.begin()->first;
+      timers_.erase(timers_.begin());
+      call();
+      run();
+    }
+    now_ = end;
+  }
+
+private:
+  std::function<void()> next() {
+    const std::lock_guard lock(mutex_);
+    if (posted_.empty())
+      return nullptr;
+    auto call = std::move(posted_.front());
+    posted_.pop_front();
+    return call;
+  }
+
+  std::mutex mutex_;
+  std::deque<std::function<void()>> posted_;
+  std::multimap<std::chrono::milliseconds, std::function<void()>> timers_;
+  std::chrono::milliseconds now_{0};
+};
+
+/// Takes everything at once, until the test tells it to be slow.
+class FakeExchange final : public Exchange, public std::enable_shared_from_this<FakeExchange> {
+public:
+  FakeExchange(FakeLoop& loop, Request request) : loop_(loop), request_(std::move(request)) {}
+
+  const Request& request() const override { return request_; }
+  void respond(Response response) override {
+    if (over_)
+      return;
+    head_ = std::move(response);
+    body_ = head_->body;
+    finish();
+  }
+  void begin(Response head) override {
+    if (!over_)
+      head_ = std::move(head);
+  }
+  void write(std::string piece) override {
+    if (over_)
+      return;
+    body_ += piece;
+    if (slow_)
+      queued_ += piece.size();
+    most_queued_ = std::max(most_queued_, queued_);
+  }
+  void end() override { finish(); }
+  size_t queued() const override { return queued_; }
+  void on_drained(std::function<void()> call) override { on_drained_ = std::move(call); }
+  void on_close(std::function<void()> call) override { on_close_ = std::move(call); }
+  void post(std::function<void()> call) override { loop_.post(std::move(call)); }
+  void after(std::chrono::milliseconds delay, std::function<void()> call) override {
+    loop_.after(delay, [weak = weak_from_this(), call = std::move(call)] {
+      if (const auto self = weak.lock(); self && !self->over_)
+        call();
+    });
+  }
+
+  // ---- the peer ----
+
+  /// Leaves.
+  void close() {
+    if (std::exchange(over_, true))
+      return;
+    on_drained_ = nullptr;
+    if (const auto call = std::exchange(on_close_, nullptr))
+      call();
+  }
+  void be_slow() { slow_ = true; }
+  /// Takes what waits.
+  void drain() {
+    queued_ = 0;
+    if (const auto call = std::exchange(on_drained_, nullptr))
+      call();
+  }
+
+  const std::optional<Response>& head() const { return head_; }
+  int status() const { return head_ ? head_->status : 0; }
+  const std::string& body() const { return body_; }
+  bool ended() const { return ended_; }
+  size_t most_queued() const { return most_queued_; }
+  std::string header(const std::string& name) const {
+    for (const auto& [key, value] : head_->headers)
+      if (key == name)
+        return value;
+    return {};
+  }
+
+private:
+  void finish() {
+    if (over_)
+      return;
+    over_ = ended_ = true;
+    on_close_ = on_drained_ = nullptr;
+  }
+
+  FakeLoop& loop_;
+  Request request_;
+  std::optional<Response> head_;
+  std::string body_;
+  bool over_ = false, ended_ = false, slow_ = false;
+  size_t queued_ = 0, most_queued_ = 0;
+  std::function<void()> on_drained_, on_close_;
+};
+
+} // namespace millrace::http::test
