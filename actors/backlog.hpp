@@ -1,31 +1,44 @@
 #pragma once
 
+#include "actors/admission.hpp"
 #include "messages/generation.hpp"
 
-#include <atomic>
-#include <cstdint>
+#include <chrono>
+#include <deque>
+#include <mutex>
 
 namespace millrace {
 
-/// Bounds what waits for the tokenizer, in bytes of prompt and in requests. Thread-safe.
+/// Bounds what waits for the tokenizer, in bytes of prompt and in requests: first in, first out. Thread-safe.
 class Backlog {
 public:
-  Backlog(int64_t max_bytes, int32_t max_requests) : max_bytes_(max_bytes), max_requests_(max_requests) {}
+  using Time = std::chrono::steady_clock::time_point;
+
+  Backlog(int64_t max_bytes, int32_t max_requests) : admission_(max_bytes, max_requests) {}
 
   /// False if it is full. Where nothing waits, any request may enter.
-  bool enter(const Generate& request) {
+  bool enter(const Generate& request, Time now = std::chrono::steady_clock::now()) {
+    std::lock_guard lock{mutex_};
     const int64_t size = bytes(request);
-    const int64_t before = bytes_.fetch_add(size);
-    const bool fits = before == 0 || before + size <= max_bytes_;
-    if (requests_.fetch_add(1) < max_requests_ && fits)
-      return true;
-    leave(request);
-    return false;
+    if (!admission_.admits(size))
+      return false;
+    admission_.add_request();
+    admission_.add_size(size);
+    entered_.push_back(now);
+    return true;
   }
   /// A request that had entered, as it was then.
-  void leave(const Generate& request) {
-    bytes_ -= bytes(request);
-    --requests_;
+  void leave(const Generate& request, Time now = std::chrono::steady_clock::now()) {
+    std::lock_guard lock{mutex_};
+    admission_.remove_request();
+    admission_.remove_size(bytes(request));
+    admission_.note_wait(now - entered_.front());
+    entered_.pop_front();
+  }
+  /// When to try again after a refusal: as long as the request waited that left last.
+  std::chrono::milliseconds retry_after() const {
+    std::lock_guard lock{mutex_};
+    return admission_.retry_after();
   }
 
 private:
@@ -41,10 +54,9 @@ private:
     return int64_t(sum);
   }
 
-  int64_t max_bytes_;
-  int32_t max_requests_;
-  std::atomic<int64_t> bytes_{0};
-  std::atomic<int32_t> requests_{0};
+  mutable std::mutex mutex_;
+  Admission admission_; // of bytes
+  std::deque<Time> entered_;
 };
 
 } // namespace millrace

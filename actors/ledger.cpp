@@ -31,7 +31,7 @@ void Ledger::admit(Prompt prompt, Time now) {
     return refuse(id, Error::device_lost, "the device died too often and has been given up");
   if (!admission_.admits(int64_t(length) * n))
     return refuse(id, Error::busy,
-                  std::to_string(admission_.requests()) + " requests with " + std::to_string(admission_.tokens()) +
+                  std::to_string(admission_.requests()) + " requests with " + std::to_string(admission_.size()) +
                       " prompt tokens are waiting");
 
   open(std::move(prompt), now);
@@ -50,7 +50,7 @@ Ledger::Request& Ledger::open(Prompt prompt, Time now) {
     choice.epoch = first_epoch(id);
   request.prompt = std::move(prompt);
   admission_.add_request();
-  admission_.add_tokens(request.length() * int64_t(request.choices.size()));
+  admission_.add_size(request.length() * int64_t(request.choices.size()));
   return request;
 }
 
@@ -114,9 +114,9 @@ void Ledger::set_state(Request& request, Choice& choice, Choice::State state) {
   const auto waits = [](Choice::State state) { return state == Choice::waiting || state == Choice::sent; };
   const auto in_device = [](Choice::State state) { return state == Choice::sent || state == Choice::running; };
   if (waits(choice.state) && !waits(state))
-    admission_.remove_tokens(request.length());
+    admission_.remove_size(request.length());
   if (!waits(choice.state) && waits(state))
-    admission_.add_tokens(request.length());
+    admission_.add_size(request.length());
   in_device_ += in_device(state) - in_device(choice.state);
   choice.state = state;
 }
@@ -319,7 +319,7 @@ PipelineStats Ledger::stats() const {
   PipelineStats stats = totals_;
   stats.running = in_device_;
   stats.waiting = int32_t(waiting_.size());
-  stats.queued_tokens = admission_.tokens();
+  stats.queued_tokens = admission_.size();
   return stats;
 }
 

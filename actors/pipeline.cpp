@@ -126,7 +126,8 @@ std::optional<Failure> Pipeline::submit(Generate request) {
     return failure;
   if (!state_->backlog->enter(request)) {
     state_->open.forget(request.request);
-    return Failure{Error::busy, {}, "too many prompts wait to be encoded"};
+    return Failure{Error::busy, {}, "too many prompts wait to be encoded",
+                   int32_t(state_->backlog->retry_after().count())};
   }
   caf::anon_send(state_->graph.tokenizer, std::move(request));
   return std::nullopt;

@@ -28,6 +28,7 @@ struct Failure {
   Error code = Error::none;
   std::string field;   // "sampling.top_p"; empty where no single field is to blame
   std::string message; // names the limit and the kind of the value
+  int32_t retry_after_ms = 0; // with busy: when to try again; 0: unknown
 };
 
 } // namespace millrace

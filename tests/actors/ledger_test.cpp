@@ -200,6 +200,20 @@ TEST(Backlog, BoundsBytesAndRequests) {
   EXPECT_FALSE(backlog.enter(Generate{}) && backlog.enter(Generate{}));
 }
 
+TEST(Backlog, SaysHowLongTheLastOneWaited) {
+  Backlog backlog(10, 1);
+  const Backlog::Time start{};
+  Generate request;
+  request.messages = {ChatMessage{.role = "user", .content = "Hi", .name = {}, .tool_call_id = {}, .tool_calls = {}}};
+
+  EXPECT_TRUE(backlog.enter(request, start));
+  EXPECT_FALSE(backlog.enter(request, start + 1s));
+  EXPECT_EQ(backlog.retry_after(), 100ms);
+  backlog.leave(request, start + 3s);
+  EXPECT_EQ(backlog.retry_after(), 3s);
+  EXPECT_TRUE(backlog.enter(request, start + 4s));
+}
+
 Generate open_request(int id, int32_t n = 1) {
   Generate generate;
   generate.request = stream_id(id);
