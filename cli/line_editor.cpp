@@ -111,13 +111,30 @@ bool make_private_file(const fs::path& path) {
   return is_ours;
 }
 
+/// While it lives Ctrl-C is a key: as a signal it would have to find its way out of libedit's read. (libedit's own
+/// way to say so, EL_SETTY, is undone when it takes the terminal over.)
+class InterruptAsKey {
+public:
+  explicit InterruptAsKey(const termios& before) : before_(before) {
+    termios changed = before_;
+    changed.c_cc[VINTR] = _POSIX_VDISABLE;
+    ::tcsetattr(STDIN_FILENO, TCSADRAIN, &changed);
+  }
+  ~InterruptAsKey() { ::tcsetattr(STDIN_FILENO, TCSADRAIN, &before_); }
+  InterruptAsKey(const InterruptAsKey&) = delete;
+  InterruptAsKey& operator=(const InterruptAsKey&) = delete;
+
+private:
+  const termios& before_;
+};
+
 class TerminalEditor : public LineEditor {
 public:
   explicit TerminalEditor(fs::path history_file) : history_file_(std::move(history_file)) {
     use_utf8();
     ::tcgetattr(STDIN_FILENO, &before_);
     history_.reset(::history_init());
-    edit_.reset(::el_init("millrace", stdin, stdout_is_terminal() ? stdout : stderr, stderr));
+    edit_.reset(::el_init("millrace", stdin, out_, stderr));
     if (!history_ || !edit_)
       throw std::runtime_error("the terminal can't be used for editing");
     HistEvent event;
@@ -135,8 +152,6 @@ public:
     ::el_set(edit, EL_HIST, ::history, history_.get());
     ::el_set(edit, EL_SIGNAL, 1); // draws the line anew when the window changes or the program comes back
     ::el_source(edit, nullptr);
-    // Ctrl-C is a key here: as a signal it would have to find its way out of libedit's read.
-    ::el_set(edit, EL_SETTY, "-d", "intr=", nullptr);
     ::el_set(edit, EL_ADDFN, "millrace-interrupt", "Throw the line away", &TerminalEditor::on_interrupt);
     ::el_set(edit, EL_BIND, "^C", "millrace-interrupt", nullptr);
     ::el_set(edit, EL_BIND, "^R", "em-inc-search-prev", nullptr);
@@ -156,9 +171,13 @@ private:
     continued_ = continued;
     interrupted_.reset();
     int length = 0;
+    const InterruptAsKey interrupt_as_key(before_);
     const char* line = ::el_gets(edit_.get(), &length);
-    if (interrupted_)
+    if (interrupted_) {
+      std::fputs("^C\n", out_);
+      std::fflush(out_);
       return *interrupted_;
+    }
     if (!line || length <= 0)
       return EndOfInput{};
     std::string text(line, size_t(length));
@@ -201,6 +220,7 @@ private:
   };
 
   fs::path history_file_;
+  std::FILE* const out_ = stdout_is_terminal() ? stdout : stderr;
   termios before_{};
   std::unique_ptr<History, EndHistory> history_;
   std::unique_ptr<EditLine, EndEdit> edit_; // ends first: it points to the history
