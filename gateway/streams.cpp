@@ -6,7 +6,9 @@
 #include "gateway/recovery.hpp"
 #include "gateway/request_log.hpp"
 #include "messages/codec.hpp"
+#include "messages/msgpack_reader.hpp"
 #include "messages/msgpack_writer.hpp"
+#include "messages/validate.hpp"
 
 #include <openssl/evp.h>
 
@@ -14,6 +16,7 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
@@ -32,6 +35,8 @@ constexpr size_t kOutboxOverhead = sizeof(LoggedEvent) + 64;
 constexpr size_t kEntryOverhead = 512;             // besides strings: what is kept here for a stream
 constexpr size_t kSnapshotPiece = 256u << 10;      // read under one lock
 constexpr size_t kMaxSnapshotText = 4u << 20;      // half of what a frame may hold
+constexpr Limits kAnyModel{.vocab_size = std::numeric_limits<int32_t>::max(),
+                           .context_length = std::numeric_limits<int32_t>::max()};
 constexpr std::string_view kCurve = "curve:";
 const Origin kJournal{.door = "journal", .request_id = ""};
 
@@ -64,19 +69,11 @@ zmq::message_t share(zmq::message_t& frame) {
   return reference;
 }
 
-/// Text and end of an event in a snapshot.
+/// What a snapshot takes from an event.
 struct Spoken {
   std::string text, reason;
+  MILLRACE_FIELDS(text, reason)
 };
-Spoken spoken(const zmq::message_t& body) {
-  auto event = decode_event(body.to_string_view());
-  auto* decoded = std::get_if<Event>(&event);
-  if (auto* token = decoded ? std::get_if<Token>(decoded) : nullptr)
-    return {std::move(token->text), {}};
-  if (auto* finished = decoded ? std::get_if<Finished>(decoded) : nullptr)
-    return {std::move(finished->text), std::move(finished->reason)};
-  return {};
-}
 
 } // namespace
 
@@ -201,10 +198,12 @@ bool Streams::State::begin(const Generate& request, Entry entry, Clock::time_poi
 
 std::variant<Streams::Opened, Failure> Streams::State::open(Generate request, const Principal& who,
                                                             const Origin& origin) {
+  // The backend knows its model and looks closer, but the log has a place for each choice and the journal the
+  // request before it does.
+  if (auto failure = validate(request, kAnyModel))
+    return *std::move(failure);
   const Bytes hash = hash_of(request);
   const StreamId id = request.request;
-  if (request.n < 1) // told apart by the backend's validator only after the log has a place for each choice
-    return Failure{Error::invalid_field, "n", "must be at least 1"};
 
   std::unique_lock lock(mutex_);
   for (std::optional<Earlier> earlier; (earlier = find_earlier(request, who)); decided_.wait(lock)) {
@@ -317,7 +316,7 @@ void Streams::State::recover(RecoveredStream recovered) {
               .key = head.generate.idempotency_key,
               .admitted = true};
   entry.trail = {.stream = to_hex(id).substr(0, 8), .origin = kJournal, .principal = head.principal, .reasons = {}, .error = {}};
-  if (head.generate.n < 1 || !begin(head.generate, std::move(entry), touched)) {
+  if (validate(head.generate, kAnyModel) || !begin(head.generate, std::move(entry), touched)) {
     journal_->forget(id);
     return;
   }
@@ -474,7 +473,8 @@ std::optional<Snapshot> Streams::State::snapshot(const StreamId& stream) {
       if (event.seq < 0)
         continue;
       ChoiceSnapshot& choice = snapshot.choices[event.sequence.choice];
-      const Spoken said = spoken(event.body);
+      Spoken said;
+      read_msgpack(event.body.to_string_view(), slot_of(said));
       if (text_bytes + said.text.size() > kMaxSnapshotText)
         begin_at(choice, event.seq);
       choice.text += said.text;

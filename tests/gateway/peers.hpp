@@ -60,6 +60,9 @@ struct Delivered {
   std::string body;
 };
 
+/// What is done to a socket before it connects.
+using SocketSetup = std::function<void(zmq::socket_t&)>;
+
 /// Reads topics of the XPUB socket.
 class Subscriber {
 public:
@@ -68,8 +71,10 @@ public:
     int bytes = 0;
   };
   Subscriber(zmq::context_t& context, const std::string& endpoint, std::initializer_list<std::string> topics,
-             Room room = {1'000, 0})
+             Room room = {1'000, 0}, const SocketSetup& set_up = {})
       : socket_(context, zmq::socket_type::sub) {
+    if (set_up)
+      set_up(socket_);
     socket_.set(zmq::sockopt::linger, 0);
     socket_.set(zmq::sockopt::rcvhwm, room.messages);
     if (room.bytes > 0)
@@ -119,8 +124,10 @@ private:
 class Requester {
 public:
   Requester(zmq::context_t& context, const std::string& endpoint,
-            zmq::socket_type type = zmq::socket_type::dealer, int queue = 1'000)
+            zmq::socket_type type = zmq::socket_type::dealer, int queue = 1'000, const SocketSetup& set_up = {})
       : socket_(context, type) {
+    if (set_up)
+      set_up(socket_);
     socket_.set(zmq::sockopt::linger, 0);
     socket_.set(zmq::sockopt::rcvhwm, queue);
     socket_.set(zmq::sockopt::sndtimeo, static_cast<int>(kDeadline.count()));

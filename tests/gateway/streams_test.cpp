@@ -9,7 +9,8 @@ namespace millrace::test {
 namespace {
 
 constexpr size_t kWhole = 1u << 30;
-const Principal kNobody, kAlice{"curve:alice"}, kBob{"curve:bob"};
+const std::string kBobsKey(40, 'b');
+const Principal kNobody, kAlice{"curve:" + std::string(40, 'a')}, kBob{"curve:" + kBobsKey};
 
 class StreamsTest : public testing::Test {
 protected:
@@ -135,6 +136,16 @@ TEST_F(StreamsTest, TakesARefusedRequestOutAgain) {
   EXPECT_EQ(refused(request).code, Error::busy) << "and not a join of what never was";
 }
 
+TEST_F(StreamsTest, MakesNoPlaceForWhatIsOutOfRange) {
+  start();
+  Generate request = generate(1);
+  for (const int32_t n : {0, -1, 17, std::numeric_limits<int32_t>::max()}) {
+    request.n = n;
+    EXPECT_EQ(refused(request).field, "n");
+  }
+  EXPECT_TRUE(backend_.submitted().empty());
+}
+
 TEST_F(StreamsTest, LogsWhatComesBeforeTheBackendReturns) {
   streams_.emplace(options_, Backend{.submit =
                                          [this](const Generate&) {
@@ -245,13 +256,13 @@ TEST_F(StreamsTest, TellsAReaderWhatItHasMissed) {
 TEST_F(StreamsTest, KeepsEachStreamToItsOwnerAndThoseItNames) {
   start();
   Generate request = generate(1);
-  request.readers = {"bob"};
+  request.readers = {kBobsKey};
   open(request, kAlice);
 
   EXPECT_TRUE(streams_->may_read(stream(1), kAlice));
   EXPECT_TRUE(streams_->may_read(stream(1), kBob));
   EXPECT_FALSE(streams_->may_read(stream(1), kNobody));
-  EXPECT_FALSE(streams_->may_read(stream(1), {"http:bob"}));
+  EXPECT_FALSE(streams_->may_read(stream(1), {"http:" + kBobsKey}));
   EXPECT_FALSE(streams_->may_read(stream(2), kAlice));
   const auto foreign = streams_->cancel(stream(1), kBob), unknown = streams_->cancel(stream(2), kBob);
   ASSERT_TRUE(foreign && unknown);
