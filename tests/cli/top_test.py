@@ -167,7 +167,7 @@ class TopTest(ProgramTest):
             terminal.resize(3, 20)
             terminal.read_until(re.escape("\x1b[J"))
             screen = terminal.read_until(re.escape("\x1b[J"))
-            lines = re.sub(r"\x1b\[[0-9?]*[a-zA-Z]", "", screen).split("\r\n")
+            lines = re.split(r"\r+\n", re.sub(r"\x1b\[[0-9?]*[a-zA-Z]", "", screen))
 
         self.assertEqual(len(lines), 3)
         self.assertLessEqual(max(map(len, lines)), 20)

@@ -35,12 +35,8 @@ public:
     const auto found = series_.find(series);
     return found == series_.end() ? std::nan("") : found->second;
   }
-  std::set<std::string> families() const {
-    std::set<std::string> names;
-    for (const auto& [name, type] : types_)
-      names.insert(name);
-    return names;
-  }
+  /// Of each family.
+  const std::map<std::string, std::string>& types() const { return types_; }
 
 private:
   using Labels = std::map<std::string, std::string>;

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <map>
+#include <regex>
 #include <thread>
 #include <vector>
 
@@ -206,6 +209,25 @@ TEST_F(MetricsTest, CountsEverythingThatManyThreadsTell) {
   EXPECT_EQ(value("vllm:inter_token_latency_seconds_count"), kThreads * kEach);
   EXPECT_EQ(value("millrace:requests_total"), kThreads);
   EXPECT_EQ(value("millrace:http_requests_total{route=\"/health\",status=\"200\"}"), kThreads);
+}
+
+/// The rows of the table "Metrics": name and type.
+std::map<std::string, std::string> documented_metrics() {
+  std::ifstream file(MILLRACE_DOCS "/operations.md");
+  std::map<std::string, std::string> rows;
+  const std::regex row(R"(\| `((?:vllm:|millrace:|process_)[a-z0-9_]+)` \| ([a-z]+) .*)");
+  std::smatch match;
+  for (std::string line; std::getline(file, line);)
+    if (std::regex_match(line, match, row))
+      rows.emplace(match[1], match[2]);
+  return rows;
+}
+
+TEST_F(MetricsTest, AreThoseOfTheDocument) {
+  metrics_.refused("busy");
+  metrics_.http("/health", 200, 0.1);
+
+  EXPECT_EQ(Exposition(metrics_.scrape(stats_, streams_)).types(), documented_metrics());
 }
 
 } // namespace
