@@ -10,10 +10,10 @@ PATIENCE = 4.0  # seconds without an answer, or without an event (two heartbeats
 
 class Follower:
     def __init__(self, options):
-        self.options, self.first, self.begun = options, options.from_seq or 0, False
+        self.options, self.first, self.begun = options, options.from_seq or 0, 0
         self.stream = bytes.fromhex(options.stream) if options.stream else os.urandom(16)
         self.next, self.told, self.ahead = {}, {}, {}  # by choice: next seq to take; to come; events behind a gap
-        self.finished, self.done = set(), None
+        self.finished, self.done, self.exists = set(), None, bool(options.stream)
         self.asked, self.repair_until, self.replays, self.last_event = 0, 0.0, 0, time.monotonic()
         self.requests, self.events = (zmq.Context.instance().socket(kind) for kind in (zmq.DEALER, zmq.SUB))
         for socket, endpoint in (self.requests, options.requests), (self.events, options.events):
@@ -25,22 +25,22 @@ class Follower:
         self.requests.send(msgpack.packb({"type": kind, "request": self.stream, **fields}))
 
     def begin(self):
-        if self.begun or self.options.stream:  # let repair() ask for what there is
+        if self.exists:  # let repair() ask for what there is
             self.told.update((choice, seq + 1) for choice, seq in self.next.items())
         else:
             sampling = {"temperature": self.options.temp, "seed": self.options.seed}
             self.send("generate", prompt=self.options.prompt, max_tokens=self.options.n, sampling=sampling)
-        self.begun = True
+        self.begun += 1
 
     def hear(self, event):
         kind = event["type"]
         self.done = event if kind == "done" else self.done
+        self.exists |= kind != "welcome"
         if kind in ("welcome", "heartbeat"):
             for choice, seq in enumerate(event["next_seq"] or [0]):
                 self.next.setdefault(choice, self.first)
                 self.told[choice] = max(seq, self.told.get(choice, 0))
-            if not self.begun:
-                self.begin()
+            self.begun or self.begin()
         elif kind in ("token", "finished"):
             choice, ahead = event["choice"], self.ahead.setdefault(event["choice"], {})
             if event["seq"] >= self.next.setdefault(choice, self.first):
@@ -54,7 +54,7 @@ class Follower:
             if event["from_seq"] > self.next[self.asked]:
                 sys.exit(f"seq {self.next[self.asked]} is lost: the log begins at {event['from_seq']}")
             self.told[self.asked], self.repair_until = event["next_seq"], 0.0
-        elif kind == "rejected":
+        elif kind == "rejected" and not (event["error"] == "conflict" and self.begun > 1):  # the first one had arrived
             sys.exit(f"rejected: {event['error']} {event['field']} {event['message']}")
 
     def show(self, event, text):
@@ -75,7 +75,7 @@ class Follower:
                 if socket is self.requests and self.repair_until:
                     self.repair_until = self.last_event + PATIENCE
                 self.hear(msgpack.unpackb(socket.recv_multipart()[-1]))
-            if time.monotonic() - self.last_event > PATIENCE:  # who gets no welcome subscribes again
+            if time.monotonic() - self.last_event > PATIENCE:  # no welcome, or no answer: as from the beginning
                 self.events.unsubscribe(self.stream)
                 self.events.subscribe(self.stream)
                 self.last_event = time.monotonic()

@@ -14,7 +14,7 @@ class Stream:
     def __init__(self, generate):
         self.id = generate["request"]
         self.generate = generate
-        self.log = {choice: [] for choice in range(generate["n"])}  # numbered events
+        self.log = {choice: [] for choice in range(generate.get("n", 1))}  # numbered events
         self.preamble = []
         self.last = None
 
@@ -34,7 +34,7 @@ class FakeGateway:
         self.reversed = False  # publishes each choice from its end
         self.log_begins = 0  # seq below it are gone
         self.ignore = {}  # type: so many messages are not even read
-        self.mute = set()  # types whose answers are lost
+        self.lose_answers = {}  # type: so many answers are lost
         self.welcomes_to_lose = 0
         self.refusal = None  # of the next generate
         self.received = []
@@ -149,7 +149,9 @@ class FakeGateway:
         getattr(self, f"_on_{kind}")(message)
 
     def _answer(self, request, kind, /, **fields):
-        if request["type"] not in self.mute:
+        if self.lose_answers.get(request["type"], 0) > 0:
+            self.lose_answers[request["type"]] -= 1
+        else:
             message = {"type": kind, "request": request.get("request", bytes(16)), **fields}
             self._router.send_multipart([self._client, msgpack.packb(message)])
 

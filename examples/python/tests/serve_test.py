@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import unittest
 
-import zmq
+import zmq.auth
 
 from millrace import AsyncClient, Client, InvalidRequest, MillraceError, Silence, UnknownRequest
 
@@ -15,7 +15,8 @@ MILLRACE = os.environ.get("MILLRACE")
 
 class Server:
     def __init__(self, *flags):
-        self.process = subprocess.Popen([MILLRACE, "serve", *(flags or ["--port", "0"])], stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([MILLRACE, "serve", "--log-level", "off", *(flags or ["--port", "0"])],
+                                        stdout=subprocess.PIPE, text=True)
         told = iter(self.process.stdout.readline, "")
         lines = {}
         for line in told:
@@ -29,10 +30,6 @@ class Server:
         self.process.kill()
         self.process.wait()
         self.process.stdout.close()
-
-
-def has_flag(flag):
-    return flag in subprocess.run([MILLRACE, "serve", "--help"], capture_output=True, text=True).stdout
 
 
 @unittest.skipUnless(MILLRACE, "MILLRACE does not name the binary")
@@ -124,8 +121,6 @@ class ServeTest(unittest.TestCase):
 @unittest.skipUnless(MILLRACE, "MILLRACE does not name the binary")
 class RestartTest(unittest.TestCase):
     def test_rejoins_a_server_that_was_killed_and_restarted_with_its_log(self):
-        if not has_flag("--log-dir"):
-            self.skipTest("this build has no --log-dir")
         options = {"max_tokens": 400, "seed": 5, "ignore_eos": True}
         with tempfile.TemporaryDirectory() as folder:
             server = Server("--port", "0", "--log-dir", folder)
@@ -133,22 +128,44 @@ class RestartTest(unittest.TestCase):
                 whole = client.complete("Once upon a time", **options)
                 server.kill()
             server = Server("--port", "0", "--log-dir", folder)
-            port = server.endpoints[0].rpartition(":")[2]
             client = Client(*server.endpoints, patience=1.0, timeout=60.0)
             stream = client.generate("Once upon a time", **options)
             text = "".join(next(stream).text for _ in range(20))
             server.kill()
-            again = Server("--requests-endpoint", server.endpoints[0], "--events-endpoint", server.endpoints[1], "--log-dir", folder)
+            same = ["--requests-endpoint", server.endpoints[0], "--events-endpoint", server.endpoints[1]]
+            again = Server(*same, "--log-dir", folder)
             try:
-                self.assertTrue(port)
                 self.assertEqual(text + stream.text(), whole)
             finally:
                 client.close()
                 again.kill()
 
-    def test_speaks_with_keys(self):
-        if not has_flag("--curve"):
-            self.skipTest("this build has no keys")
+
+@unittest.skipUnless(MILLRACE, "MILLRACE does not name the binary")
+class KeysTest(unittest.TestCase):
+    def test_a_server_with_keys_hears_only_those_that_it_allows(self):
+        with tempfile.TemporaryDirectory() as folder:
+            server_key, _ = make_keys(folder, "server")
+            alice, bob = make_keys(folder, "alice"), make_keys(folder, "bob")
+            allow = os.path.join(folder, "allow.txt")
+            with open(allow, "w") as file:
+                file.write(alice[0] + "\n")
+            secret = os.path.join(folder, "server.key_secret")
+            server = Server("--port", "0", "--curve-key", secret, "--curve-allow", allow)
+            self.addCleanup(server.kill)
+
+            with Client(*server.endpoints, server_key=server_key, public_key=alice[0], secret_key=alice[1]) as client:
+                self.assertGreater(len(client.complete("A fox", max_tokens=10)), 0)
+            for keys in {"server_key": server_key, "public_key": bob[0], "secret_key": bob[1]}, {}:
+                with Client(*server.endpoints, patience=0.5, timeout=1.5, **keys) as client:
+                    self.assertRaises(Silence, client.complete, "A fox")
+
+
+def make_keys(folder, name):
+    """Public and secret key of a pair that `millrace keygen` makes."""
+    subprocess.run([MILLRACE, "keygen", os.path.join(folder, name)], check=True, capture_output=True)
+    public, secret = zmq.auth.load_certificate(os.path.join(folder, f"{name}.key_secret"))
+    return public.decode(), secret.decode()
 
 
 if __name__ == "__main__":
