@@ -15,8 +15,8 @@ struct ChatSupport {
   std::string refusal = "there is no chat template"; // … for this reason
 };
 
-/// The template of a model's file (tokenizer.chat_template), or ChatTemplate::plain() if it has none. Where it can't be read, the
-/// reason stands in its place: the model still continues prompts.
+/// The template of a model's file (tokenizer.chat_template), or ChatTemplate::plain() if it has none. Where
+/// it can't be read, the reason stands in its place: the model still continues prompts.
 ChatSupport read_chat_support(const GgufFile& file, const Tokenizer& tokenizer);
 
 } // namespace millrace

@@ -6,7 +6,8 @@
 
 namespace millrace {
 
-/// Tokens that a choice may have: as many as are asked for and fit the context. The prompt leaves room for one.
+/// Tokens that a choice may have: as many as are asked for and fit the context. The prompt leaves room for
+/// one.
 inline int32_t token_limit(const Generate& generate, size_t prompt_length, int32_t context_length) {
   return std::min(generate.max_tokens.value_or(context_length), context_length - int32_t(prompt_length));
 }

@@ -43,7 +43,8 @@ void OpenRequests::forget(const StreamId& id) {
 }
 
 void OpenRequests::publish(const Event& event) {
-  // A reader that has the last event may use the id again at once; whoever waits for the end wants it delivered.
+  // A reader that has the last event may use the id again at once; whoever waits for the end wants it
+  // delivered.
   {
     std::lock_guard lock{mutex_};
     note(event);

@@ -9,9 +9,9 @@
 
 namespace millrace {
 
-/// The requests that were taken and have not ended, as their reader sees them: all events pass through here. So the pipeline can
-/// refuse an id that is in use, wait for the end, tell what is going on, and end the streams itself if dispatch is no more.
-/// Thread-safe.
+/// The requests that were taken and have not ended, as their reader sees them: all events pass through here.
+/// So the pipeline can refuse an id that is in use, wait for the end, tell what is going on, and end the
+/// streams itself if dispatch is no more. Thread-safe.
 class OpenRequests {
 public:
   using Time = std::chrono::steady_clock::time_point;

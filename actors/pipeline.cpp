@@ -34,6 +34,8 @@ PipelineOptions checked(PipelineOptions options) {
   options.max_batch_size = std::max(options.max_batch_size, 1);
   options.prefill_chunk = std::max(options.prefill_chunk, 1);
   options.max_queued_requests = std::max(options.max_queued_requests, 1);
+  if (!options.clock)
+    options.clock = std::chrono::steady_clock::now;
   return options;
 }
 
@@ -54,8 +56,8 @@ std::optional<Failure> check(const ResumedRequest& request, const Limits& limits
 } // namespace
 
 struct Pipeline::State {
-  State(std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<Device> device, const PipelineOptions& options,
-        EventSink sink);
+  State(std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<Device> device,
+        const PipelineOptions& options, EventSink sink);
   ~State();
 
   PipelineOptions options;
@@ -72,7 +74,8 @@ struct Pipeline::State {
 
 Pipeline::State::State(std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<Device> device_,
                        const PipelineOptions& given, EventSink sink)
-    : options(checked(given)), device(std::move(device_)), backlog(std::make_shared<Backlog>(kMaxBacklogBytes, options.max_queued_requests)),
+    : options(checked(given)), device(std::move(device_)),
+      backlog(std::make_shared<Backlog>(kMaxBacklogBytes, options.max_queued_requests)),
       open(std::move(sink), options.clock) {
   limits.vocab_size = device->config().vocab_size;
   // A sequence that does not fit the pool would wait for ever, so the pool bounds the context, too.
@@ -83,22 +86,23 @@ Pipeline::State::State(std::shared_ptr<const Tokenizer> tokenizer, std::shared_p
     if (told)
       told();
   };
-  graph = spawn_graph(system,
-                      {.tokenizer = std::move(tokenizer),
-                       .device = device,
-                       .options = options,
-                       .context_length = limits.context_length,
-                       .backlog = backlog,
-                       .on_encoded = [this](const StreamId& id, int32_t tokens) { open.encoded(id, tokens); },
-                       .board = board,
-                       .sink = [this](const Event& event) { open.publish(event); },
-                       .report = [](const std::string& text) { std::fprintf(stderr, "millrace: %s\n", text.c_str()); },
-                       .on_end_of_dispatch =
-                           [this] {
-                             open.refuse({Error::internal, {}, "the pipeline has ended"});
-                             open.fail_all(Error::internal);
-                           }},
-                      Pinning::own_threads);
+  graph = spawn_graph(
+      system,
+      {.tokenizer = std::move(tokenizer),
+       .device = device,
+       .options = options,
+       .context_length = limits.context_length,
+       .backlog = backlog,
+       .on_encoded = [this](const StreamId& id, int32_t tokens) { open.encoded(id, tokens); },
+       .board = board,
+       .sink = [this](const Event& event) { open.publish(event); },
+       .report = [](const std::string& text) { std::fprintf(stderr, "millrace: %s\n", text.c_str()); },
+       .on_end_of_dispatch =
+           [this] {
+             open.refuse({Error::internal, {}, "the pipeline has ended"});
+             open.fail_all(Error::internal);
+           }},
+      Pinning::own_threads);
 }
 
 Pipeline::State::~State() {
@@ -115,7 +119,9 @@ Pipeline::Pipeline(std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<D
 
 Pipeline::~Pipeline() = default;
 
-const Limits& Pipeline::limits() const { return state_->limits; }
+const Limits& Pipeline::limits() const {
+  return state_->limits;
+}
 
 std::optional<Failure> Pipeline::submit(Generate request) {
   if (auto failure = validate(request, state_->limits))
@@ -126,7 +132,9 @@ std::optional<Failure> Pipeline::submit(Generate request) {
     return failure;
   if (!state_->backlog->enter(request)) {
     state_->open.forget(request.request);
-    return Failure{Error::busy, {}, "too many prompts wait to be encoded",
+    return Failure{Error::busy,
+                   {},
+                   "too many prompts wait to be encoded",
                    int32_t(state_->backlog->retry_after().count())};
   }
   caf::anon_send(state_->graph.tokenizer, std::move(request));
@@ -142,7 +150,8 @@ std::optional<Failure> Pipeline::resume(ResumedRequest request) {
   return std::nullopt;
 }
 
-// Dispatch ends what it knows at once; through the tokenizer the cancellation reaches what is on its way there.
+// Dispatch ends what it knows at once; through the tokenizer the cancellation reaches what is on its way
+// there.
 void Pipeline::cancel(const StreamId& request) {
   caf::anon_send(state_->graph.dispatch, Cancel{request});
   caf::anon_send(state_->graph.tokenizer, Cancel{request});
@@ -177,6 +186,8 @@ PipelineHealth Pipeline::health() const {
   return health;
 }
 
-std::vector<RequestStats> Pipeline::requests(size_t limit) const { return state_->open.stats(limit); }
+std::vector<RequestStats> Pipeline::requests(size_t limit) const {
+  return state_->open.stats(limit);
+}
 
 } // namespace millrace

@@ -82,9 +82,9 @@ void PrefillState::hand_on(const LocalNextIds& next) {
 }
 
 PrefillActor::behavior_type prefill_actor(PrefillActor::stateful_pointer<PrefillState> self,
-                                          std::shared_ptr<Device> device, std::shared_ptr<const Tokenizer> tokenizer,
-                                          int32_t chunk, DispatchActor dispatch, DecodeActor decode,
-                                          SamplerActor sampler) {
+                                          std::shared_ptr<Device> device,
+                                          std::shared_ptr<const Tokenizer> tokenizer, int32_t chunk,
+                                          DispatchActor dispatch, DecodeActor decode, SamplerActor sampler) {
   die_with_text(self, Error::device_lost);
   auto& state = self->state;
   state.device = std::move(device);

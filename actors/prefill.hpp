@@ -12,7 +12,8 @@ namespace millrace {
 
 /// Reads prompts chunk by chunk. Spawn it detached: a pass keeps its thread.
 ///
-///   idle ──work──▶ step in the mailbox ──pass──▶ (prompts complete: waits for the sampler) ──▶ next step, or idle
+///   idle ──work──▶ step in the mailbox ──pass──▶ (prompts complete: waits for the sampler) ──▶ next step, or
+///   idle
 ///
 /// Between two passes everything in the mailbox has its turn, so a cancellation waits for at most one.
 struct PrefillState {
@@ -23,7 +24,8 @@ struct PrefillState {
   void schedule_step();
   void step();
   void hand_on(const LocalNextIds& next);
-  /// Tells the log-probs of prompts that the pass has given, and ends the sequences where they are no numbers.
+  /// Tells the log-probs of prompts that the pass has given, and ends the sequences where they are no
+  /// numbers.
   void tell_scores(std::span<const PromptQueue::Piece> pieces);
   /// Ends a sequence of which nothing is drawn (any more).
   void end(const SequenceId& id, FinishReason reason, Error error = Error::none);
@@ -44,8 +46,8 @@ struct PrefillState {
 
 /// chunk: rows of a pass.
 PrefillActor::behavior_type prefill_actor(PrefillActor::stateful_pointer<PrefillState> self,
-                                          std::shared_ptr<Device> device, std::shared_ptr<const Tokenizer> tokenizer,
-                                          int32_t chunk, DispatchActor dispatch, DecodeActor decode,
-                                          SamplerActor sampler);
+                                          std::shared_ptr<Device> device,
+                                          std::shared_ptr<const Tokenizer> tokenizer, int32_t chunk,
+                                          DispatchActor dispatch, DecodeActor decode, SamplerActor sampler);
 
 } // namespace millrace

@@ -15,7 +15,8 @@ Rejected rejected(const Generate& request, Error error, const char* field, std::
           .message = std::move(message)};
 }
 
-Rejected too_long(const Generate& request, const char* field, const std::string& count, int32_t context_length) {
+Rejected too_long(const Generate& request, const char* field, const std::string& count,
+                  int32_t context_length) {
   return rejected(request, Error::prompt_too_long, field,
                   "has " + count + " tokens; with one generated token it must fit the context of " +
                       std::to_string(context_length));
@@ -40,7 +41,8 @@ ChatInput chat_input(const Generate& request) {
 
 } // namespace
 
-PromptEncoder::PromptEncoder(std::shared_ptr<const Tokenizer> tokenizer, ChatSupport chat, int32_t context_length)
+PromptEncoder::PromptEncoder(std::shared_ptr<const Tokenizer> tokenizer, ChatSupport chat,
+                             int32_t context_length)
     : tokenizer_(std::move(tokenizer)), chat_(std::move(chat)), context_length_(context_length) {
   for (TokenId id = 0; id < tokenizer_->vocab_size(); ++id)
     longest_token_ = std::max({longest_token_, tokenizer_->bytes(id).size(), tokenizer_->piece(id).size()});
@@ -98,7 +100,8 @@ std::variant<std::vector<TokenId>, Rejected> PromptEncoder::ids_of_messages(cons
 }
 
 // Others wait while a prompt is encoded, so one that can't fit is not.
-std::optional<Rejected> PromptEncoder::check_size(const Generate& request, const char* field, size_t bytes) const {
+std::optional<Rejected> PromptEncoder::check_size(const Generate& request, const char* field,
+                                                  size_t bytes) const {
   const size_t least = bytes / longest_token_;
   if (least < size_t(context_length_))
     return std::nullopt;
@@ -106,7 +109,8 @@ std::optional<Rejected> PromptEncoder::check_size(const Generate& request, const
 }
 
 LocalResumption PromptEncoder::resume(ResumedRequest request) const {
-  LocalResumption resumption{.prompt = {.generate = request.generate, .token_ids = {}}, .choices = {}, .scored = request.scored};
+  LocalResumption resumption{
+      .prompt = {.generate = request.generate, .token_ids = {}}, .choices = {}, .scored = request.scored};
   for (ResumedRequest::Choice& choice : request.choices)
     resumption.choices.push_back({.emitted_ids = std::move(choice.emitted_ids),
                                   .epoch = choice.next_epoch,
@@ -131,7 +135,8 @@ void PromptEncoder::find_ends(LocalResumption& resumption) const {
   for (int32_t index = 0; LocalResumption::Choice& choice : resumption.choices) {
     const SequenceId id{prompt.generate.request, index++, choice.epoch};
     if (!choice.finished)
-      choice.end = ChoiceSampler(make_sequence(prompt, id, choice.emitted_ids, context_length_), *tokenizer_).reached_end();
+      choice.end = ChoiceSampler(make_sequence(prompt, id, choice.emitted_ids, context_length_), *tokenizer_)
+                       .reached_end();
   }
 }
 

@@ -14,11 +14,13 @@ class PromptEncoder {
 public:
   PromptEncoder(std::shared_ptr<const Tokenizer> tokenizer, ChatSupport chat, int32_t context_length);
 
-  /// The request with token ids for its prompt, text or conversation. Refused: no ids at all (an empty prompt is the BOS token
-  /// alone, if the model has one and the request does not forbid it), conversations that the model's template refuses, and
-  /// prompts that leave no room for a token. Text that is too long even in the longest tokens is refused without being encoded.
+  /// The request with token ids for its prompt, text or conversation. Refused: no ids at all (an empty prompt
+  /// is the BOS token alone, if the model has one and the request does not forbid it), conversations that the
+  /// model's template refuses, and prompts that leave no room for a token. Text that is too long even in the
+  /// longest tokens is refused without being encoded.
   std::variant<Prompt, Rejected> encode(Generate request) const;
-  /// Likewise for a request that an earlier process began, with the ends that its emitted ids contain already.
+  /// Likewise for a request that an earlier process began, with the ends that its emitted ids contain
+  /// already.
   LocalResumption resume(ResumedRequest request) const;
 
   /// The most bytes of text that one token can stand for.

@@ -5,7 +5,9 @@
 
 namespace millrace {
 
-void PromptQueue::push(Sequence sequence) { waiting_.emplace_back(std::move(sequence)); }
+void PromptQueue::push(Sequence sequence) {
+  waiting_.emplace_back(std::move(sequence));
+}
 
 void PromptQueue::cancel(const SequenceId& id) {
   const auto is_it = [&](const Reading& reading) { return reading.sequence.id == id; };
@@ -23,7 +25,8 @@ PromptQueue::Reading::Reading(Sequence given)
       scored(sequence.prompt_logprobs ? std::min(sequence.scored, prompt_size()) : prompt_size()) {}
 
 TokenId PromptQueue::Reading::token(int32_t position) const {
-  return position < prompt_size() ? sequence.prompt_ids[position] : sequence.emitted_ids[position - prompt_size()];
+  return position < prompt_size() ? sequence.prompt_ids[position]
+                                  : sequence.emitted_ids[position - prompt_size()];
 }
 
 int64_t PromptQueue::Reading::positions() const {
@@ -31,7 +34,9 @@ int64_t PromptQueue::Reading::positions() const {
   return int64_t(sequence.prompt_ids.size()) + std::max(sequence.max_tokens - 1, 0);
 }
 
-int32_t PromptQueue::Reading::first_scored_row() const { return std::max(read, std::max(scored, 1) - 1); }
+int32_t PromptQueue::Reading::first_scored_row() const {
+  return std::max(read, std::max(scored, 1) - 1);
+}
 
 // ---- a pass ----
 
@@ -65,7 +70,8 @@ int32_t PromptQueue::share(const Reading& reading, const Pass& pass) const {
 void PromptQueue::add_rows(Reading& reading, Pass& pass) const {
   reading.planned = share(reading, pass);
   const int32_t end = reading.read + reading.planned;
-  const int32_t first_scored = reading.first_scored_row(), end_scored = std::min(end, reading.prompt_size() - 1);
+  const int32_t first_scored = reading.first_scored_row(),
+                end_scored = std::min(end, reading.prompt_size() - 1);
   if (reading.scored <= end_scored)
     pass.pieces.push_back({.sequence = &reading.sequence,
                            .begin = reading.scored,

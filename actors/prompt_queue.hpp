@@ -9,11 +9,13 @@
 
 namespace millrace {
 
-/// Decides which rows of which prompts are in the next pass: first come, first served, short prompts packed together, long ones
-/// in chunks. A sequence gets the blocks for all that it may ever generate when its first row is planned, and none before.
+/// Decides which rows of which prompts are in the next pass: first come, first served, short prompts packed
+/// together, long ones in chunks. A sequence gets the blocks for all that it may ever generate when its first
+/// row is planned, and none before.
 class PromptQueue {
 public:
-  /// budget: rows of one pass; scored_budget: how many of them may want logits for their prompt's log-probs. Both at least 1.
+  /// budget: rows of one pass; scored_budget: how many of them may want logits for their prompt's log-probs.
+  /// Both at least 1.
   PromptQueue(int32_t budget, int32_t scored_budget) : budget_(budget), scored_budget_(scored_budget) {}
 
   void push(Sequence sequence);
@@ -22,14 +24,15 @@ public:
   /// Whether nothing is left to be planned.
   bool idle() const { return waiting_.empty() && reading_.empty(); }
 
-  /// Tokens of a prompt whose log-probs a pass gives. The first token of a prompt has none, all others have a row of logits.
+  /// Tokens of a prompt whose log-probs a pass gives. The first token of a prompt has none, all others have a
+  /// row of logits.
   struct Piece {
     const Sequence* sequence = nullptr; // valid until cancel() or advance()
     int32_t begin = 0, end = 0;         // positions of the tokens
     size_t logits_row = 0;              // of the first one that has a row
   };
   struct Pass {
-    std::vector<Row> rows;                // the last row of a prompt wants logits, unless no token is to be drawn
+    std::vector<Row> rows; // the last row of a prompt wants logits, unless no token is to be drawn
     std::vector<const Sequence*> started; // whose first rows these are; valid as those of pieces
     std::vector<Piece> pieces;
     size_t wanted = 0; // rows that want logits
@@ -57,7 +60,8 @@ private:
     bool ends() const { return read + planned == length(); }
     TokenId token(int32_t position) const;
     int64_t positions() const; // that it may ever have in the cache
-    /// The first row from `read` on that gives a log-prob of the prompt; prompt_size() - 1 is the first that gives none.
+    /// The first row from `read` on that gives a log-prob of the prompt; prompt_size() - 1 is the first that
+    /// gives none.
     int32_t first_scored_row() const;
 
     Sequence sequence;
@@ -73,8 +77,8 @@ private:
   void add_rows(Reading& reading, Pass& pass) const;
 
   int32_t budget_, scored_budget_;
-  std::deque<Reading> waiting_;                        // without blocks
-  std::deque<Reading> reading_;                        // partly read; all but the last end with the planned pass
+  std::deque<Reading> waiting_; // without blocks
+  std::deque<Reading> reading_; // partly read; all but the last end with the planned pass
   std::vector<std::optional<LocalSequence>> complete_; // cancelled ones leave a gap
 };
 

@@ -12,10 +12,12 @@ constexpr int32_t kMaxLogits = 16 << 20;
 
 } // namespace
 
-int32_t scored_rows_of_a_pass(int32_t vocab_size) { return std::clamp(kMaxLogits / vocab_size, 1, kMaxRows); }
+int32_t scored_rows_of_a_pass(int32_t vocab_size) {
+  return std::clamp(kMaxLogits / vocab_size, 1, kMaxRows);
+}
 
-std::optional<PromptLogprobs> score(const PromptQueue::Piece& piece, std::span<const float> logits, size_t vocab_size,
-                                    const Tokenizer& tokenizer) {
+std::optional<PromptLogprobs> score(const PromptQueue::Piece& piece, std::span<const float> logits,
+                                    size_t vocab_size, const Tokenizer& tokenizer) {
   const Sequence& sequence = *piece.sequence;
   const auto top_n = size_t(sequence.prompt_logprobs.value_or(0));
   PromptLogprobs scored{.request = sequence.id.request,
@@ -36,7 +38,8 @@ std::optional<PromptLogprobs> score(const PromptQueue::Piece& piece, std::span<c
       return std::nullopt;
     token.logprob = logprobs.of(id);
     for (const auto& [candidate, logprob] : logprobs.most_likely(top_n))
-      token.top.push_back({.id = candidate, .bytes = {std::string(tokenizer.bytes(candidate))}, .logprob = logprob});
+      token.top.push_back(
+          {.id = candidate, .bytes = {std::string(tokenizer.bytes(candidate))}, .logprob = logprob});
   }
   return scored;
 }

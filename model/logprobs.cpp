@@ -9,7 +9,9 @@ namespace millrace {
 
 Logprobs::Logprobs(std::span<const float> logits) : logits_(logits), log_sum_(log_sum_exp(logits)) {}
 
-bool Logprobs::finite() const { return std::isfinite(log_sum_); }
+bool Logprobs::finite() const {
+  return std::isfinite(log_sum_);
+}
 
 float Logprobs::of(TokenId id) const {
   return std::max(kMinLogprob, static_cast<float>(logits_[static_cast<size_t>(id)] - log_sum_));

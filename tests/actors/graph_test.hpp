@@ -19,7 +19,8 @@ protected:
     spawn();
   }
   void spawn() {
-    context = int32_t(std::min<int64_t>(device->context_length(), int64_t(device->blocks().total()) * kBlockSize));
+    context =
+        int32_t(std::min<int64_t>(device->context_length(), int64_t(device->blocks().total()) * kBlockSize));
     graph = spawn_graph(system,
                         {.tokenizer = tokenizer,
                          .device = device,

@@ -91,7 +91,8 @@ TEST(EncodePrompt, RendersMessagesWithTheTemplateAndDropsThem) {
 
   ASSERT_TRUE(std::holds_alternative<Prompt>(encoded));
   const Prompt& prompt = std::get<Prompt>(encoded);
-  EXPECT_EQ(tokenizer->decode(prompt.token_ids), "user: Hello\n\nassistant: Hello\n\nuser: Hello\n\nassistant:");
+  EXPECT_EQ(tokenizer->decode(prompt.token_ids),
+            "user: Hello\n\nassistant: Hello\n\nuser: Hello\n\nassistant:");
   EXPECT_EQ(prompt.token_ids.front(), tokenizer->bos());
   EXPECT_FALSE(prompt.generate.messages || prompt.generate.template_arguments);
 }
@@ -121,8 +122,8 @@ TEST(EncodePrompt, RefusesMessagesThatCanNotFit) {
 
 TEST(EncodePrompt, TellsWhatTheTemplateSaysAgainstAConversation) {
   ChatSupport chat;
-  chat.chat_template = std::make_shared<const ChatTemplate>(
-      "{{ raise_exception('roles must alternate') }}", ChatTemplateOptions{});
+  chat.chat_template = std::make_shared<const ChatTemplate>("{{ raise_exception('roles must alternate') }}",
+                                                            ChatTemplateOptions{});
 
   const auto encoded = encoder_of(tiny_tokenizer(), chat).encode(conversation());
 

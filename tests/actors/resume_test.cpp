@@ -5,7 +5,8 @@
 namespace millrace::testing {
 namespace {
 
-/// How much of each choice the readers have: a cut of the number of its tokens and one more says that they have its end, too.
+/// How much of each choice the readers have: a cut of the number of its tokens and one more says that they
+/// have its end, too.
 using Cuts = std::vector<int64_t>;
 
 class ResumeTest : public GraphTest {
@@ -25,7 +26,8 @@ protected:
   static Reader reader_at(const std::vector<Event>& all, const Cuts& cuts, int32_t scored) {
     Reader reader;
     for (const Event& event : all) {
-      if (const auto* token = std::get_if<Token>(&event); token && token->seq < cuts.at(size_t(token->choice)))
+      if (const auto* token = std::get_if<Token>(&event);
+          token && token->seq < cuts.at(size_t(token->choice)))
         reader(event);
       if (const auto* end = std::get_if<Finished>(&event); end && end->seq < cuts.at(size_t(end->choice)))
         reader(event);
@@ -39,9 +41,8 @@ protected:
   }
 
   static ResumedRequest resumption(const Generate& generate, Reader& reader, uint32_t epoch = 1) {
-    ResumedRequest resumed{.generate = generate,
-                           .choices = {},
-                           .scored = int32_t(reader.scored[generate.request].size())};
+    ResumedRequest resumed{
+        .generate = generate, .choices = {}, .scored = int32_t(reader.scored[generate.request].size())};
     for (int32_t choice = 0; choice < generate.n; ++choice) {
       const Output& output = reader.outputs[{generate.request, choice}];
       resumed.choices.push_back(
@@ -52,7 +53,8 @@ protected:
   void resume(ResumedRequest resumed) { caf::anon_send(graph.tokenizer, std::move(resumed)); }
 
   /// Goes on from there, on a graph of its own.
-  void expect_same_from(const Generate& generate, const std::vector<Event>& all, const Cuts& cuts, int32_t scored = 0) {
+  void expect_same_from(const Generate& generate, const std::vector<Event>& all, const Cuts& cuts,
+                        int32_t scored = 0) {
     Reader whole = reader_at(all, Cuts(size_t(generate.n), 1 << 20), 1 << 20);
     start();
     prepare();
@@ -87,7 +89,8 @@ protected:
     const int64_t longest = std::ranges::max(ends);
     for (int64_t cut = 0; cut <= longest + 2 * (generate.n - 1); ++cut) {
       Cuts cuts;
-      for (size_t choice = 0; choice < ends.size(); ++choice) // each choice is two tokens behind the one before
+      for (size_t choice = 0; choice < ends.size();
+           ++choice) // each choice is two tokens behind the one before
         cuts.push_back(std::clamp<int64_t>(cut - 2 * int64_t(choice), 0, ends[choice]));
       expect_same_from(generate, all, cuts);
     }
@@ -184,8 +187,8 @@ TEST_F(ResumeTest, AStopStringInsideTheLastTokenNeedsNoPass) {
   const auto ids = tokenizer->encode("once upon", {.add_bos = false});
   script = [&](auto history) -> std::optional<TokenId> { return ids[(history.size() - 4) % ids.size()]; };
   Generate generate = request_of(1, 4, 50);
-  const auto longest = std::ranges::max_element(
-      ids, {}, [&](TokenId id) { return tokenizer->bytes(id).size(); });
+  const auto longest =
+      std::ranges::max_element(ids, {}, [&](TokenId id) { return tokenizer->bytes(id).size(); });
   ASSERT_GT(tokenizer->bytes(*longest).size(), 1u);
   generate.stop = {std::string(tokenizer->bytes(*longest).substr(1))};
   const auto all = undisturbed(generate);
@@ -262,11 +265,14 @@ TEST_F(ResumeTest, APromptThatCannotBeEncodedAnyMoreEndsInAnError) {
   start();
   Generate generate = request(1);
   generate.prompt.reset();
-  generate.messages = {ChatMessage{.role = "user", .content = "Hello", .name = {}, .tool_call_id = {}, .tool_calls = {}}};
+  generate.messages = {
+      ChatMessage{.role = "user", .content = "Hello", .name = {}, .tool_call_id = {}, .tool_calls = {}}};
   generate.n = 2;
   Reader told;
-  told.outputs[{generate.request, 0}] = {.ids = {5, 6}, .logprobs = {0, 0}, .text = {}, .reason = {}, .error = {}};
-  told.outputs[{generate.request, 1}] = {.ids = {7}, .logprobs = {0}, .text = {}, .reason = "stop", .error = {}};
+  told.outputs[{generate.request, 0}] = {
+      .ids = {5, 6}, .logprobs = {0, 0}, .text = {}, .reason = {}, .error = {}};
+  told.outputs[{generate.request, 1}] = {
+      .ids = {7}, .logprobs = {0}, .text = {}, .reason = "stop", .error = {}};
   reader = told;
 
   resume(resumption(generate, reader));

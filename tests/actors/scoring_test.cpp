@@ -29,7 +29,8 @@ protected:
 
     std::vector<PromptToken> tokens;
     for (size_t i = 0; i < ids.size(); ++i) {
-      PromptToken& token = tokens.emplace_back(PromptToken{.id = ids[i], .bytes = {}, .logprob = {}, .top = {}});
+      PromptToken& token =
+          tokens.emplace_back(PromptToken{.id = ids[i], .bytes = {}, .logprob = {}, .top = {}});
       token.bytes.data = tokenizer.bytes(ids[i]);
       if (i == 0)
         continue;

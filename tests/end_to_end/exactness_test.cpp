@@ -1,5 +1,5 @@
-// The whole pipeline: what a request gives depends on the request alone. Built twice, for the built-in model and, with
-// MILLRACE_REAL_WEIGHTS, for Qwen2.5-0.5B.
+// The whole pipeline: what a request gives depends on the request alone. Built twice, for the built-in model
+// and, with MILLRACE_REAL_WEIGHTS, for Qwen2.5-0.5B.
 
 #include "actors/pipeline.hpp"
 #include "model/model.hpp"
@@ -113,7 +113,8 @@ protected:
   void SetUp() override {
 #ifdef MILLRACE_REAL_WEIGHTS
     auto path = real_model("qwen2.5-0.5b-q4_k_m.gguf");
-    if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is absent: run tools/fetch_models";
+    if (!std::filesystem::exists(path))
+      GTEST_SKIP() << path << " is absent: run tools/fetch_models";
     model = Model::open(path.string());
 #else
     model = Model::built_in();
@@ -176,9 +177,13 @@ protected:
   }
 };
 
-TEST_P(Exactness, GreedyRequestsGiveTheSameBitsAloneAndTogether) { expect_same_however_they_meet(0); }
+TEST_P(Exactness, GreedyRequestsGiveTheSameBitsAloneAndTogether) {
+  expect_same_however_they_meet(0);
+}
 
-TEST_P(Exactness, SampledRequestsGiveTheSameBitsAloneAndTogether) { expect_same_however_they_meet(1); }
+TEST_P(Exactness, SampledRequestsGiveTheSameBitsAloneAndTogether) {
+  expect_same_however_they_meet(1);
+}
 
 TEST_P(Exactness, ChoicesOfOneRequestDifferAndRepeat) {
   auto requests = mixed_requests(1, 1);
