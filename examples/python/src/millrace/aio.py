@@ -98,7 +98,7 @@ class AsyncClient:
             self._context.destroy(linger=0)
             raise
         # Sending never waits, so that it needs no task: what does not leave at once leaves later.
-        self._direct = zmq.Socket.shadow(self._requests.underlying)
+        self._direct: Any = zmq.Socket.shadow(self._requests.underlying)
 
     # ---- streams ----
 

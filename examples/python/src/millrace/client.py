@@ -210,7 +210,7 @@ class Client:
                 self._flush()
                 if until():
                     break
-                self._poller.poll(max(0.0, min(due - self._now(), 1.0)) * 1000)
+                self._poller.poll(int(max(0.0, min(due - self._now(), 1.0)) * 1000) + 1)
                 self._receive()
             self._session.tick(self._now())
             self._flush()

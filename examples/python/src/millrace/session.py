@@ -9,7 +9,7 @@ from typing import Callable, Optional, Sequence, Union
 from . import protocol
 from .errors import MillraceError, Silence, error_of
 from .protocol import Ack, Cancel, Generate, Look, Rejected, ServerStats, Snapshot, Stats, StreamId, Welcome
-from .streams import Outgoing, PacedStream, Patience, Stream, Subscribe, TopicStream, Unsubscribe
+from .streams import Outgoing, PacedStream, Patience, Stream, StreamMessage, Subscribe, TopicStream, Unsubscribe
 
 NO_STREAM = bytes(16)
 
@@ -47,8 +47,9 @@ class Question:
             return isinstance(answer, ServerStats)
         if isinstance(self.message, Look):
             return isinstance(answer, Snapshot) and answer.request == self.about
-        fitting = isinstance(answer, Ack) and answer.of == self.message.TYPE
-        return fitting and (answer.request == self.about or (answer.joined and self.has_key))
+        if not isinstance(answer, Ack) or answer.of != self.message.TYPE:
+            return False
+        return answer.request == self.about or (answer.joined and self.has_key)
 
     @property
     def has_key(self) -> bool:
@@ -125,15 +126,17 @@ class Session:
 
     def fail(self, error: MillraceError) -> None:
         """Ends whatever is open."""
-        for waiting in [*self._streams, *self._questions]:
-            waiting.fail(error)
+        for stream in self._streams:
+            stream.fail(error)
+        for question in self._questions:
+            question.fail(error)
 
     # ---- for the sockets ----
 
     def on_event(self, frames: Sequence[bytes], now: float) -> None:
         """[topic, header, message] of the SUB socket."""
         event = self._decode(frames)
-        if event is not None:
+        if event is not None and not isinstance(event, ServerStats):
             for stream in self._readers_of(event.request, Stream):
                 stream.on_topic(event, now)
 
@@ -145,6 +148,8 @@ class Session:
         question = next((asked for asked in self._questions if not asked.answered and asked.fits(answer)), None)
         if question is not None:
             question.settle(answer)
+        if isinstance(answer, ServerStats):
+            return
         if question is None or isinstance(answer, Rejected):
             self._tell_streams(answer, now)
 
@@ -176,9 +181,7 @@ class Session:
             self._topics.remove(outgoing.topic)
         self.outbox.append(outgoing)
 
-    def _tell_streams(self, answer: protocol.Answer, now: float) -> None:
-        if isinstance(answer, ServerStats):
-            return
+    def _tell_streams(self, answer: StreamMessage, now: float) -> None:
         if isinstance(answer, Ack) and answer.joined and not self._readers_of(answer.request, Stream):
             for stream in self._streams:  # it is the one with a key that waits for its answer
                 if isinstance(stream, TopicStream) and stream.unanswered and _key_of(stream):
@@ -191,7 +194,8 @@ class Session:
         """A joined `ack` names another stream than its `generate`: of those with a key, one at a time waits for its answer."""
         if not _key_of(waiting):
             return True
-        before = [held for held in [*self._streams, *self._questions] if _key_of(held) and _unanswered(held)]
+        held: list[Union[Stream, Question]] = [*self._streams, *self._questions]
+        before = [asked for asked in held if _key_of(asked) and _unanswered(asked)]
         return not before or before[0] is waiting
 
     def _readers_of(self, id: StreamId, kind: type[Stream]) -> list[Stream]:

@@ -16,10 +16,13 @@ from . import protocol
 from .errors import EventsLost, MillraceError, Silence, error_of
 from .protocol import (
     Ack, Done, Finished, Follow, Generate, Heartbeat, Lagging, Progress, PromptLogprobs, PromptToken, Read,
-    Rejected, Replay, Started, StreamId, Token, Welcome,
+    Rejected, Replay, Snapshot, Started, StreamId, Token, Welcome,
 )  # fmt: skip
 
 Numbered = Union[Token, Finished]
+StreamMessage = Union[
+    Ack, Rejected, Lagging, Snapshot, Welcome, Started, Progress, PromptLogprobs, Token, Finished, Done, Heartbeat,
+]  # fmt: skip
 
 HELD_EVENTS = 16_384  # of one stream: unread, and behind gaps; what comes beyond is asked for again later
 
@@ -102,6 +105,14 @@ class Stream:
 
     # ---- for the session ----
 
+    def on_topic(self, event: StreamMessage, now: float) -> None:
+        """What was published under its id."""
+        raise NotImplementedError
+
+    def on_answer(self, answer: StreamMessage, now: float) -> None:
+        """What the ROUTER says about it."""
+        raise NotImplementedError
+
     def fail(self, error: MillraceError) -> None:
         if not self.ended:
             self._ready.append(error)
@@ -122,7 +133,7 @@ class Stream:
             self._choices[number] = Choice(first, next=first, taken=first)
         return self._choices[number]
 
-    def take(self, event: protocol.Answer) -> None:
+    def take(self, event: StreamMessage) -> None:
         """An event, from wherever it came; what is not due is dropped or waits."""
         if isinstance(event, (Token, Finished)):
             self._take_numbered(event)
@@ -205,7 +216,7 @@ class TopicStream(Stream):
         """A generate was sent, and nothing came back yet."""
         return self._sent_at is not None and not self._exists
 
-    def on_topic(self, event: protocol.Answer, now: float) -> None:
+    def on_topic(self, event: StreamMessage, now: float) -> None:
         self._heard = self._topic_heard = now
         if isinstance(event, Rejected):
             self.fail(error_of(event.error, event.message, event.field, event.retry_after_ms))
@@ -215,8 +226,7 @@ class TopicStream(Stream):
             self._exists = True
             self.take(event)
 
-    def on_answer(self, answer: protocol.Answer, now: float) -> None:
-        """What the ROUTER says about this stream."""
+    def on_answer(self, answer: StreamMessage, now: float) -> None:
         self._heard = now
         if self._asked:
             self._ask_again_at = now + self._patience.repeat
@@ -353,10 +363,10 @@ class PacedStream(Stream):
         self._unread = 0
         self._follow()
 
-    def on_topic(self, event: protocol.Answer, now: float) -> None:
+    def on_topic(self, event: StreamMessage, now: float) -> None:
         """Nothing: it has no topic."""
 
-    def on_answer(self, answer: protocol.Answer, now: float) -> None:
+    def on_answer(self, answer: StreamMessage, now: float) -> None:
         self._heard = self._asked_at = now
         if isinstance(answer, Lagging):
             self._skip(answer.choice, answer.held_seq)
