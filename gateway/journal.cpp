@@ -1,6 +1,7 @@
 #include "gateway/journal.hpp"
 
 #include "gateway/journal_format.hpp"
+#include "messages/report.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -13,7 +14,6 @@
 #include <cerrno>
 #include <condition_variable>
 #include <csignal>
-#include <cstdio>
 #include <map>
 #include <mutex>
 #include <set>
@@ -240,7 +240,7 @@ void Journal::State::recover(const std::function<void(RecoveredStream)>& take) {
       set_aside(file.name, told);
   }
   if (told > kToldFiles)
-    std::fprintf(stderr, "journal: %d more files like that\n", told - kToldFiles);
+    report("journal", std::to_string(told - kToldFiles) + " more files like that");
 }
 
 /// Reads a file and drops its tail; nullopt if it is no journal of this stream. Never waits (O_NONBLOCK: a
@@ -279,8 +279,8 @@ std::optional<RecoveredStream> Journal::State::read(const StreamId& stream, cons
 void Journal::State::set_aside(const std::string& name, int& told) {
   const bool renamed = ::renameat(folder_.get(), name.c_str(), folder_.get(), (name + ".bad").c_str()) == 0;
   if (++told <= kToldFiles)
-    std::fprintf(stderr, "journal: %s is no journal%s\n", (options_.folder / name).c_str(),
-                 renamed ? "; it is renamed to *.bad" : " and can't be renamed");
+    report("journal", (options_.folder / name).string() + " is no journal" +
+                          (renamed ? "; it is renamed to *.bad" : " and can't be renamed"));
 }
 
 // ---- what others call ----
@@ -511,8 +511,7 @@ bool Journal::State::close_and_erase(const StreamId& stream) {
 /// Once until something can be written again, or a full disk would fill the log of errors.
 void Journal::State::complain(const char* what, int error) {
   if (!std::exchange(complained_, true))
-    std::fprintf(stderr, "journal \"%s\": %s: %s\n", options_.folder.c_str(), what,
-                 std::generic_category().message(error).c_str());
+    report("journal", options_.folder.string() + ": " + what + ": " + std::generic_category().message(error));
 }
 
 // ---- the journal ----

@@ -8,13 +8,13 @@
 #include "messages/codec.hpp"
 #include "messages/msgpack_reader.hpp"
 #include "messages/msgpack_writer.hpp"
+#include "messages/report.hpp"
 #include "messages/validate.hpp"
 
 #include <openssl/evp.h>
 
 #include <algorithm>
 #include <condition_variable>
-#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -274,7 +274,7 @@ std::optional<Failure> Streams::State::submit(const Generate& request, const Pri
       return Failure{Error::internal, "", "the stream's journal cannot be written"};
     return backend_.submit(request);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "gateway: submit: %s\n", error.what());
+    report("gateway", std::string("submit: ") + error.what());
     return Failure{Error::internal, "", "the request could not be submitted"};
   }
 }
@@ -363,7 +363,7 @@ std::optional<Failure> Streams::State::resume(const Resumption& resumption) {
   try {
     return backend_.resume(resumption);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "gateway: resume: %s\n", error.what());
+    report("gateway", std::string("resume: ") + error.what());
     return Failure{Error::internal, "", "the stream could not be resumed"};
   }
 }

@@ -361,7 +361,7 @@ void Api::State::cancel_stream(CallPtr call, const std::string& id) {
   const auto stream = stream_id_from_hex(id);
   if (!stream)
     return call->respond(api_error_of(to_string(Error::unknown_request)));
-  if (const auto failure = streams.cancel(*stream, call->request().principal))
+  if (const auto failure = streams.cancel(*stream, call->request().principal, call->origin()))
     return call->respond(api_error(*failure));
   std::string body = "{\"id\":";
   append_json(body, *stream);

@@ -1,11 +1,11 @@
 #include "gateway/zeromq/curve_allow_list.hpp"
 
 #include "gateway/zeromq/curve_key.hpp"
+#include "messages/report.hpp"
 
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <exception>
 #include <stdexcept>
 #include <utility>
@@ -51,7 +51,7 @@ bool CurveAllowList::allows(std::string_view public_key) {
       keys_ = read();
     }
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "gateway: nobody may connect: %s\n", error.what());
+    report("gateway", std::string("nobody may connect: ") + error.what());
   }
   return keys_.contains(public_key);
 }

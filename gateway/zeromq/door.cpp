@@ -7,12 +7,12 @@
 #include "gateway/zeromq/socket.hpp"
 #include "gateway/zeromq/wakeup.hpp"
 #include "messages/codec.hpp"
+#include "messages/report.hpp"
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <csignal>
-#include <cstdio>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -127,7 +127,7 @@ void ZeroMqDoor::State::run() {
       if (error.num() != EINTR && ++failed == kMaxFailedTurns)
         throw;
     } catch (const std::exception& error) {
-      std::fprintf(stderr, "gateway: %s\n", error.what());
+      report("gateway", error.what());
       if (++failed == kMaxFailedTurns) // dead for good: end the process rather than look alive
         throw;
     }
@@ -177,6 +177,7 @@ bool ZeroMqDoor::State::take_events() {
     wakeup_.clear(); // before the events are taken: who adds to them later raises it again
     next_event_ = 0;
     streams_.take_outbox(events_);
+    publisher_.expect(events_.size());
   }
   const size_t end = std::min(events_.size(), next_event_ + kEventsPerTurn);
   const bool any = next_event_ < end;

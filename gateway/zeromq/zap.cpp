@@ -1,10 +1,10 @@
 #include "gateway/zeromq/zap.hpp"
 
 #include "gateway/zeromq/curve_key.hpp"
+#include "messages/report.hpp"
 
 #include <array>
 #include <csignal>
-#include <cstdio>
 #include <exception>
 
 namespace millrace {
@@ -75,7 +75,7 @@ void ZapHandler::run() {
       if (error.num() == ETERM)
         return;
       if (error.num() != EINTR)
-        std::fprintf(stderr, "gateway: a client's key can't be checked: %s\n", error.what());
+        report("gateway", std::string("a client's key can't be checked: ") + error.what());
     }
   }
 }

@@ -21,6 +21,8 @@ public:
                                     std::shared_ptr<Metrics> metrics);
 
   const Request& request() const { return exchange_->request(); }
+  /// For the log.
+  Origin origin() const { return {.door = "http", .request_id = request().id}; }
   /// nullptr if the request has no such header; the name in lower case.
   const std::string* header(const std::string& name) const;
 

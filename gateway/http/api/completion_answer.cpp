@@ -50,7 +50,7 @@ void CompletionAnswer::start() {
 std::optional<ApiError> CompletionAnswer::open_streams() {
   const Principal& who = call_->request().principal;
   for (size_t i = 0; i < parts_.size(); ++i) {
-    auto opened = streams_.open(std::move(request_.prompts[i]), who);
+    auto opened = streams_.open(std::move(request_.prompts[i]), who, call_->origin());
     if (const auto* failure = std::get_if<Failure>(&opened))
       return api_error(*failure);
     const auto& stream = std::get<Streams::Opened>(opened);
@@ -278,7 +278,7 @@ void CompletionAnswer::ping() {
 void CompletionAnswer::cancel_streams() {
   for (const Part& part : parts_)
     if (part.reader && !part.joined && !part.reader->ended())
-      streams_.cancel(part.reader->stream(), call_->request().principal);
+      streams_.cancel(part.reader->stream(), call_->request().principal, call_->origin());
 }
 
 void CompletionAnswer::stop_readers() {
