@@ -177,7 +177,6 @@ bool ZeroMqDoor::State::take_events() {
     wakeup_.clear(); // before the events are taken: who adds to them later raises it again
     next_event_ = 0;
     streams_.take_outbox(events_);
-    publisher_.expect(events_.size());
   }
   const size_t end = std::min(events_.size(), next_event_ + kEventsPerTurn);
   const bool any = next_event_ < end;
