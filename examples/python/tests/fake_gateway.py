@@ -10,6 +10,17 @@ import zmq
 BASE = {"choice": 0, "epoch": 0}
 
 
+def _bind_when_free(socket, endpoint):
+    """libzmq closes sockets in the background: the port of one that was closed may still be taken for a moment."""
+    while True:
+        try:
+            return socket.bind(endpoint)
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EADDRINUSE:
+                raise
+            socket.poll(10)
+
+
 class Stream:
     def __init__(self, generate):
         self.id = generate["request"]
@@ -87,8 +98,8 @@ class FakeGateway:
             socket.linger = 0
             socket.set_hwm(100_000)
         self._xpub.setsockopt(zmq.XPUB_VERBOSER, 1)
-        self._router.bind(self.requests)
-        self._xpub.bind(self.events)
+        _bind_when_free(self._router, self.requests)
+        _bind_when_free(self._xpub, self.events)
         self.requests = self._router.last_endpoint.decode()
         self.events = self._xpub.last_endpoint.decode()
 
