@@ -14,16 +14,20 @@
 
 namespace millrace {
 
+/// The template sees an object of role, content and what else is given, in this order.
 struct ChatTurn {
   std::string role, content;
   std::optional<std::string> name, tool_call_id;
-  std::optional<std::string> tool_calls; // JSON text of an array
+  std::optional<std::string>
+      tool_calls; // JSON text of an array; a call's arguments become an object if they are one's text
 };
 
+/// JSON texts may nest 64 levels; the order of their members is kept.
 struct ChatInput {
   std::vector<ChatTurn> turns;
-  std::optional<std::string> tools;     // JSON text of an array
-  std::optional<std::string> arguments; // JSON text of an object: more variables
+  std::optional<std::string> tools; // JSON text of an array; the template sees None without
+  std::optional<std::string>
+      arguments; // JSON text of an object: more variables, none of those that are set here
   bool add_generation_prompt = true;
 };
 

@@ -137,10 +137,11 @@ struct Evaluator::Visitor {
     return self.call(callee, self.evaluate(node.arguments));
   }
   Value operator()(const Filtered& node) const {
-    const Value operand = self.evaluate(*node.operand);
-    return node.call.filter(fuel, operand, self.evaluate(node.call.arguments));
+    return self.filtered(node.call, self.evaluate(*node.operand));
   }
   Value operator()(const Test& node) const {
+    if (!node.predicate)
+      throw Failure("no test named '" + node.name + "'");
     const Value operand = self.evaluate(*node.operand);
     return boolean(node.predicate(fuel, operand, self.evaluate(node.arguments)));
   }
@@ -249,10 +250,16 @@ Value Evaluator::call_macro(const Macro& macro, Arguments arguments) {
   return text_value(std::move(text));
 }
 
+Value Evaluator::filtered(const FilterCall& call, const Value& value) {
+  if (!call.filter)
+    throw Failure("no filter named '" + call.name + "'");
+  return call.filter(context_.fuel, value, evaluate(call.arguments));
+}
+
 Value Evaluator::filtered(const std::vector<FilterCall>& filters, Value value) {
   for (const FilterCall& call : filters) {
     context_.fuel.spend();
-    value = call.filter(context_.fuel, value, evaluate(call.arguments));
+    value = filtered(call, value);
   }
   return value;
 }

@@ -43,6 +43,7 @@ private:
   Value look_up(std::string_view name);
   Value call(const Value& callee, Arguments arguments);
   Value call_macro(const Macro& macro, Arguments arguments);
+  Value filtered(const FilterCall& call, const Value& value);
   Value filtered(const std::vector<FilterCall>& filters, Value value);
 
   Flow execute(const Body& body);

@@ -49,27 +49,6 @@ TextPtr title(Fuel& fuel, const Text& text) {
   return out.finish();
 }
 
-TextPtr escape(Fuel& fuel, const Text& text) {
-  TextBuilder out;
-  for_each_stretch(text, [&](std::string_view bytes, bool trusted) {
-    std::string escaped;
-    for (const char c : bytes) {
-      switch (c) {
-      case '&': escaped += "&amp;"; break;
-      case '<': escaped += "&lt;"; break;
-      case '>': escaped += "&gt;"; break;
-      case '\'': escaped += "&#39;"; break;
-      case '"': escaped += "&#34;"; break;
-      default: escaped += c;
-      }
-    }
-    fuel.spend_bytes(escaped.size());
-    out.append(escaped, trusted);
-  });
-  fuel.check_size(out.size());
-  return out.finish();
-}
-
 Value string(Fuel& fuel, const Value& value, const Arguments& arguments) {
   bind<0>(arguments, "string", {});
   return text_value(to_text(fuel, value));
@@ -144,8 +123,13 @@ Value tojson(Fuel& fuel, const Value& value, const Arguments& arguments) {
   return text_value(to_json(fuel, value, style));
 }
 
-Value same(Fuel&, const Value& value, const Arguments&) {
-  return value;
+Value safe(Fuel& fuel, const Value& value, const Arguments& arguments) {
+  bind<0>(arguments, "safe", {});
+  const TextPtr text = to_text(fuel, value);
+  fuel.spend_bytes(text->bytes.size());
+  Text marked = *text;
+  marked.markup = true;
+  return text_value(std::make_shared<const Text>(std::move(marked)));
 }
 
 // Numbers
@@ -480,9 +464,10 @@ template <bool largest> Value extreme(Fuel& fuel, const Value& value, const Argu
   const auto [case_sensitive, attribute] =
       bind<2>(arguments, largest ? "max" : "min", {"case_sensitive", "attribute"});
   const AttributePath path(fuel, attribute);
+  const bool exact = flag_argument(case_sensitive);
   const auto key_of = [&](const Value& item) {
     const Value key = path.of(fuel, item);
-    return flag_argument(case_sensitive) ? key : without_case(fuel, key);
+    return exact ? key : without_case(fuel, key);
   };
   const SequencePtr all = sequence_of(fuel, value);
   if (all->items.empty())
@@ -509,6 +494,8 @@ Value sum(Fuel& fuel, const Value& value, const Arguments& arguments) {
 
 Value map(Fuel& fuel, const Value& value, const Arguments& arguments) {
   std::vector<Value> mapped;
+  if (!is_true(value)) // None, too
+    return sequence(fuel, SequenceKind::generator, {});
   if (arguments.positional.empty()) {
     const auto [attribute, otherwise] = bind<2>(arguments, "map", {"attribute", "default"});
     const AttributePath path(fuel, &needed(attribute, "map"));
@@ -530,6 +517,8 @@ Value map(Fuel& fuel, const Value& value, const Arguments& arguments) {
 
 template <bool wanted, bool by_attribute>
 Value select(Fuel& fuel, const Value& value, const Arguments& arguments) {
+  if (!is_true(value)) // None, too
+    return sequence(fuel, SequenceKind::generator, {});
   size_t used = 0;
   const AttributePath path =
       by_attribute ? AttributePath(
@@ -593,7 +582,7 @@ constexpr NamedFilter kFilters[] = {
     {"replace", replace_filter},
     {"reverse", reverse},
     {"round", round},
-    {"safe", same},
+    {"safe", safe},
     {"select", select<true, false>},
     {"selectattr", select<true, true>},
     {"sort", sort},

@@ -98,6 +98,29 @@ TextPtr capitalize(Fuel& fuel, const Text& text) {
   });
 }
 
+TextPtr escape(Fuel& fuel, const Text& text) {
+  if (text.markup)
+    return std::make_shared<const Text>(text);
+  TextBuilder out;
+  for_each_stretch(text, [&](std::string_view bytes, bool trusted) {
+    std::string escaped;
+    for (const char c : bytes) {
+      switch (c) {
+      case '&': escaped += "&amp;"; break;
+      case '<': escaped += "&lt;"; break;
+      case '>': escaped += "&gt;"; break;
+      case '\'': escaped += "&#39;"; break;
+      case '"': escaped += "&#34;"; break;
+      default: escaped += c;
+      }
+    }
+    fuel.spend_bytes(escaped.size());
+    out.append(escaped, trusted);
+  });
+  fuel.check_size(out.size());
+  return out.finish(true);
+}
+
 std::vector<Line> lines_of(Fuel& fuel, std::string_view text) {
   fuel.spend_scan(text.size());
   std::vector<Line> lines;
@@ -395,9 +418,9 @@ Value index_method(Fuel& fuel, const Value& self, const Arguments& arguments) {
 
 Value count_items_method(Fuel& fuel, const Value& self, const Arguments& arguments) {
   const auto [item] = bind<1>(arguments, "count", {"value"});
-  return integer(std::ranges::count_if(self.sequence()->items, [&](const Value& candidate) {
-    return equals(fuel, candidate, needed(item, "count"));
-  }));
+  const Value& wanted = needed(item, "count");
+  return integer(std::ranges::count_if(
+      self.sequence()->items, [&](const Value& candidate) { return equals(fuel, candidate, wanted); }));
 }
 
 template <SequenceKind kind> Value view_method(Fuel& fuel, const Value& self, const Arguments& arguments) {

@@ -24,6 +24,7 @@ TextPtr replace(Fuel& fuel, const Text& text, const Text& old, const Text& with,
 TextPtr upper(Fuel& fuel, const Text& text);
 TextPtr lower(Fuel& fuel, const Text& text);
 TextPtr capitalize(Fuel& fuel, const Text& text);
+TextPtr escape(Fuel& fuel, const Text& text); // for HTML; marked as such
 /// Where a line ends: before and behind its line break.
 struct Line {
   size_t begin, end, next;

@@ -24,11 +24,16 @@ namespace {
 
 Value concatenate(Fuel& fuel, const Value& left, const Value& right) {
   if (left.text() && right.text()) {
-    fuel.spend_bytes(left.text()->bytes.size() + right.text()->bytes.size());
+    const bool markup = left.text()->markup || right.text()->markup;
+    const auto part = [&](const Value& value) {
+      return markup ? escape(fuel, *value.text()) : value.get<TextPtr>();
+    };
+    const TextPtr first = part(left), second = part(right);
+    fuel.spend_bytes(first->bytes.size() + second->bytes.size());
     TextBuilder out;
-    out.append(*left.text());
-    out.append(*right.text());
-    return text_value(out.finish());
+    out.append(*first);
+    out.append(*second);
+    return text_value(out.finish(markup));
   }
   const Sequence *a = left.sequence(), *b = right.sequence();
   if (!a || !b || a->kind != b->kind || (a->kind != SequenceKind::list && a->kind != SequenceKind::tuple))

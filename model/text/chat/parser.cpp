@@ -478,18 +478,19 @@ private:
     const int line = current().line;
     const std::string filter_name = name();
     const Filter filter = find_filter(filter_name);
-    if (!filter)
+    if (!filter && branches_ == 0)
       fail_at(line, "no filter named '" + filter_name.substr(0, 100) + "'");
-    return {filter, current().is_symbol("(") ? arguments() : ArgumentList()};
+    return {filter_name.substr(0, 100), filter, current().is_symbol("(") ? arguments() : ArgumentList()};
   }
 
   ExpressionPtr test(ExpressionPtr operand, int line) {
     const bool negated = skip_name("not");
     const std::string test_name = name();
     const Predicate predicate = find_predicate(test_name);
-    if (!predicate)
+    if (!predicate && branches_ == 0)
       fail_at(line, "no test named '" + test_name.substr(0, 100) + "'");
-    ExpressionPtr made = make(line, Test{std::move(operand), predicate, test_arguments()});
+    ExpressionPtr made =
+        make(line, Test{std::move(operand), test_name.substr(0, 100), predicate, test_arguments()});
     return negated ? make(line, Not{std::move(made)}) : std::move(made);
   }
 
@@ -629,6 +630,7 @@ private:
 
   If if_statement() {
     If node;
+    ++branches_;
     for (std::string word = "if"; word != "endif"; word = next().text) {
       if (word == "else") {
         node.otherwise = body_until({"endif"});
@@ -637,6 +639,7 @@ private:
       ExpressionPtr condition = tuple(false);
       node.branches.emplace_back(std::move(condition), body_until({"elif", "else", "endif"}));
     }
+    --branches_;
     return node;
   }
 
@@ -729,6 +732,8 @@ private:
   size_t at_ = 0;
   int max_depth_;
   int nesting_ = 0;
+  int branches_ =
+      0;          // of if statements around the current token: what is not known there may never be reached
   int loops_ = 0; // around the current token, within its macro
   bool uses_varargs_ = false, uses_kwargs_ = false;
 };

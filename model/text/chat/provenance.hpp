@@ -15,6 +15,7 @@ using Range = RenderedPrompt::Range;
 struct Text {
   std::string bytes;
   std::vector<Range> trusted; // ascending, none empty, not adjacent
+  bool markup = false;        // from the filters safe and escape: what + joins to it is escaped
 
   /// Whether all of [begin, end) is trusted; true if it is empty.
   bool is_trusted(size_t begin, size_t end) const;
@@ -30,7 +31,10 @@ public:
   void append(const Text& text, size_t begin, size_t end);
   size_t size() const { return text_.bytes.size(); }
   const Text& text() const { return text_; }
-  TextPtr finish() { return std::make_shared<const Text>(std::move(text_)); }
+  TextPtr finish(bool markup = false) {
+    text_.markup = markup;
+    return std::make_shared<const Text>(std::move(text_));
+  }
 
 private:
   Text text_;

@@ -79,7 +79,8 @@ struct Call {
   ArgumentList arguments;
 };
 struct FilterCall {
-  Filter filter;
+  std::string name;
+  Filter filter; // null: not known, an error once it is called
   ArgumentList arguments;
 };
 struct Filtered {
@@ -88,7 +89,8 @@ struct Filtered {
 };
 struct Test {
   ExpressionPtr operand;
-  Predicate predicate;
+  std::string name;
+  Predicate predicate; // null: not known, an error once it is asked
   ArgumentList arguments;
 };
 

@@ -139,18 +139,17 @@ TEST(ChatTemplateErrors, HoldNoTextOfTheInput) {
         "{{ [1] | map(messages[0].role) }}",
         "{{ 1 | int(base=messages[0].role) }}{{ raise_exception(messages[0]) }}", "{{ dict(**tools[0])() }}",
         "{% macro m() %}{% endmacro %}{{ m(**tools[0]) }}", "{{ raise_exception(tools) }}",
-        "{{ messages[0].role.x.y }}", "{{ {'a': messages[0].role}.b.c }}", "{{ '{SECRET'.format() }}",
+        "{{ messages[0].role.x.y }}", "{{ {'a': messages[0].role}.b.c }}", "{{ '{x'.format() }}",
         "{{ range(messages[0].role) }}"}) {
     const std::string error = error_of(text, input);
     EXPECT_NE(error, "") << text;
-    if (std::string_view(text).find("SECRET") == std::string_view::npos)
-      EXPECT_THAT(error, Not(HasSubstr("SECRET"))) << text;
+    EXPECT_THAT(error, Not(HasSubstr("SECRET"))) << text;
   }
   EXPECT_EQ(error_of("{{ raise_exception('no role ' ~ messages[0].role ~ '!') }}", input), "no role …!");
 }
 
 TEST(ChatTemplateErrors, AreShortAndValidUtf8) {
-  for (const std::string& text :
+  for (const std::string text :
        {"{{ raise_exception('\xe4\xbd\xa0' * 1000) }}", "{{ raise_exception('\xff\xfe') }}",
         "{{ raise_exception('\xf0\x9f' ~ 'x') }}"}) {
     const std::string error = error_of(text);
