@@ -18,7 +18,7 @@ struct ApiOptions {
   std::string model;                  // the name that /v1/models tells
   int64_t created = 0;                // Unix time of the model
   Limits limits;                      // of the pipeline
-  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const Tokenizer> tokenizer = {}; // absent: texts cannot be tokenized, nor ids be echoed
   std::shared_ptr<const ChatTemplate> chat_template = {}; // for /tokenize of messages; may be absent
   std::chrono::milliseconds ping{15'000};   // SSE comments on a silent stream
   size_t max_queued_bytes = 256u << 10;     // of one answer; a reader waits in the log, not in memory

@@ -41,34 +41,16 @@ void read_content(FieldReader& fields, std::string& out) {
   }
 }
 
-/// OpenAI sends the arguments of a call as a string that holds JSON; templates print them as the object that it is.
-void unpack_arguments(Json& call, const JsonLimits& limits) {
-  if (!call.is_object() || !call.contains("function") || !call["function"].is_object())
-    return;
-  Json& function = call["function"];
-  if (!function.contains("arguments") || !function["arguments"].is_string())
-    return;
-  auto arguments = read_json(function["arguments"].get_ref<const std::string&>(), limits);
-  if (Json* object = std::get_if<Json>(&arguments); object && object->is_object())
-    function["arguments"] = std::move(*object);
-}
-
-void read_tool_calls(FieldReader& fields, const JsonLimits& limits, std::optional<std::string>& out) {
+void read_tool_calls(FieldReader& fields, std::optional<std::string>& out) {
   const Json* found = fields.failed() ? nullptr : fields.find("tool_calls");
   if (!found)
     return;
   if (!found->is_array())
     return fields.fail("tool_calls", "must be an array, not " + std::string(kind_of(*found)));
-  Json calls = *found;
-  JsonLimits inner = limits;
-  inner.max_depth /= 2; // the whole is read again by the template
-  for (Json& call : calls)
-    unpack_arguments(call, inner);
-  out = write_json(calls);
+  out = write_json(*found);
 }
 
-std::optional<ApiError> read_message(const std::string& path, const Json& json, const JsonLimits& limits,
-                                     ChatMessage& out) {
+std::optional<ApiError> read_message(const std::string& path, const Json& json, ChatMessage& out) {
   if (!json.is_object())
     return bad_field(path, "must be an object, not " + std::string(kind_of(json)));
   FieldReader fields(json, path);
@@ -78,13 +60,13 @@ std::optional<ApiError> read_message(const std::string& path, const Json& json, 
   read_content(fields, out.content);
   fields.read("name", out.name);
   fields.read("tool_call_id", out.tool_call_id);
-  read_tool_calls(fields, limits, out.tool_calls);
+  read_tool_calls(fields, out.tool_calls);
   if (!fields.failed() && !fields.find("content") && !out.tool_calls)
     fields.fail("content", "is required");
   return fields.error();
 }
 
-void read_messages(FieldReader& fields, const JsonLimits& limits, Generate& out) {
+void read_messages(FieldReader& fields, Generate& out) {
   const Json* messages = fields.failed() ? nullptr : fields.find("messages");
   if (!messages)
     return fields.fail("messages", "is required");
@@ -92,7 +74,7 @@ void read_messages(FieldReader& fields, const JsonLimits& limits, Generate& out)
     return fields.fail("messages", "must be an array, not " + std::string(kind_of(*messages)));
   auto& turns = out.messages.emplace();
   for (size_t i = 0; i < messages->size(); ++i)
-    if (auto error = read_message(fields.path_of("messages") + '[' + std::to_string(i) + ']', (*messages)[i], limits,
+    if (auto error = read_message(fields.path_of("messages") + '[' + std::to_string(i) + ']', (*messages)[i],
                                   turns.emplace_back()))
       return fields.fail(std::move(*error));
 }
@@ -123,33 +105,26 @@ bool is_identifier(std::string_view name) {
 
 /// Variables for the template, which runs on fuel: names and size are all that matters here.
 void read_template_arguments(FieldReader& fields, std::optional<std::string>& out) {
-  static constexpr std::string_view kReserved[] = {"messages", "tools", "bos_token", "eos_token"};
   static constexpr size_t kMaxBytes = 64u << 10;
-  Json arguments = Json::object();
-  if (const Json* given = fields.failed() ? nullptr : fields.find("chat_template_kwargs")) {
-    if (!given->is_object())
-      return fields.fail("chat_template_kwargs", "must be an object, not " + std::string(kind_of(*given)));
-    for (const auto& [name, value] : given->get_ref<const Json::object_t&>())
-      if (!is_identifier(name) || std::find(std::begin(kReserved), std::end(kReserved), name) != std::end(kReserved))
-        return fields.fail("chat_template_kwargs",
-                           "must have identifiers as names, and not messages, tools, bos_token or eos_token");
-    arguments = *given;
-  }
-  std::optional<bool> prompt_turn;
-  fields.read("add_generation_prompt", prompt_turn);
-  if (prompt_turn)
-    arguments["add_generation_prompt"] = *prompt_turn;
-  if (arguments.empty())
+  const Json* arguments = fields.failed() ? nullptr : fields.find("chat_template_kwargs");
+  if (!arguments)
     return;
-  out = write_json(arguments);
+  if (!arguments->is_object())
+    return fields.fail("chat_template_kwargs", "must be an object, not " + std::string(kind_of(*arguments)));
+  for (const auto& [name, value] : arguments->get_ref<const Json::object_t&>())
+    if (!is_identifier(name))
+      return fields.fail("chat_template_kwargs", "must have identifiers as names");
+  if (arguments->empty())
+    return;
+  out = write_json(*arguments);
   if (out->size() > kMaxBytes)
     fields.fail("chat_template_kwargs", "must take at most " + std::to_string(kMaxBytes) + " bytes as JSON");
 }
 
 } // namespace
 
-void read_conversation(FieldReader& fields, const JsonLimits& limits, Generate& out) {
-  read_messages(fields, limits, out);
+void read_conversation(FieldReader& fields, Generate& out) {
+  read_messages(fields, out);
   read_tools(fields, out.tools);
   read_template_arguments(fields, out.template_arguments);
 }

@@ -8,7 +8,7 @@
 namespace millrace::http {
 
 /// Fills messages, tools and template_arguments. Contents may be strings or lists of text parts, which are joined by
-/// line feeds; arguments of tool calls that are JSON in a string become that JSON, as templates expect them.
-void read_conversation(FieldReader& fields, const JsonLimits& limits, Generate& out);
+/// line feeds.
+void read_conversation(FieldReader& fields, Generate& out);
 
 } // namespace millrace::http

@@ -78,12 +78,10 @@ void FieldReader::read(std::string_view name, std::string& out) {
 
 void FieldReader::read(std::string_view name, uint64_t& out) {
   if (const Json* value = next(name)) {
-    if (value->is_number_unsigned())
-      out = value->get<uint64_t>();
-    else if (value->is_number_integer())
-      out = static_cast<uint64_t>(value->get<int64_t>());
-    else
-      refuse(name, *value, "an integer of 64 bits");
+    if (!value->is_number_unsigned())
+      return value->is_number_integer() ? fail(name, "must not be negative")
+                                        : refuse(name, *value, "an integer from 0 to 18446744073709551615");
+    out = value->get<uint64_t>();
   }
 }
 

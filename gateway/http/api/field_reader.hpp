@@ -28,7 +28,6 @@ public:
   void read(std::string_view name, int32_t& out);
   void read(std::string_view name, float& out);
   void read(std::string_view name, std::string& out);
-  /// Negative ones are taken by their bits: a seed is just a name for 64 of them.
   void read(std::string_view name, uint64_t& out);
   void read(std::string_view name, std::vector<TokenId>& out);
   template <class T> void read(std::string_view name, std::optional<T>& out) {

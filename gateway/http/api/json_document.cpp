@@ -57,6 +57,11 @@ private:
     return false;
   }
 
+  bool fail_by_size() {
+    problem_.member.clear(); // the one that happens to be last is not to blame
+    return fail("the body has too many values: at most " + std::to_string(limits_.max_values) + " are allowed");
+  }
+
   Json* add(Json&& value) {
     if (open_.empty()) {
       root_ = std::move(value);
@@ -76,7 +81,7 @@ private:
 
   bool place(Json&& value) {
     if (++values_ > limits_.max_values)
-      return fail("has too many values: at most " + std::to_string(limits_.max_values) + " are allowed in a body");
+      return fail_by_size();
     add(std::move(value));
     leave_member();
     return true;
@@ -84,7 +89,7 @@ private:
 
   bool open(Json&& container) {
     if (++values_ > limits_.max_values)
-      return fail("has too many values: at most " + std::to_string(limits_.max_values) + " are allowed in a body");
+      return fail_by_size();
     if (open_.size() == limits_.max_depth)
       return fail("is nested too deeply: at most " + std::to_string(limits_.max_depth) + " levels are allowed");
     open_.push_back({add(std::move(container)), {}, {}});

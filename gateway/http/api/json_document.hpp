@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 struct JsonLimits {
   size_t max_depth = 64;
-  size_t max_values = 1u << 20; // a value takes about 100 bytes at worst, and a client pays two for it
+  size_t max_values = 5u << 18; // a value takes about 100 bytes at worst, and a client pays two for it
 };
 
 /// Why a text is not taken.

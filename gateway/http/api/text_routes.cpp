@@ -13,12 +13,16 @@ namespace {
 constexpr std::string_view kTokenizeFields[] = {"model", "content", "prompt", "messages", "add_special",
                                                 "add_special_tokens", "parse_special", "with_pieces", "tools",
                                                 "tool_choice", "chat_template_kwargs", "add_generation_prompt"};
-constexpr std::string_view kDetokenizeFields[] = {"model", "tokens"};
+constexpr std::string_view kDetokenizeFields[] = {"model", "tokens", "with_pieces"};
 
 Response answer(std::string body) {
   Response response;
   response.body = std::move(body);
   return response;
+}
+
+ApiError no_tokenizer() {
+  return unsupported({}, "this server has no tokenizer");
 }
 
 std::variant<std::vector<TokenId>, ApiError> encode_text(FieldReader& fields, const RequestRules& rules) {
@@ -35,20 +39,25 @@ std::variant<std::vector<TokenId>, ApiError> encode_text(FieldReader& fields, co
                 "has more than " + std::to_string(rules.limits.max_prompt_bytes) + " bytes");
   if (fields.failed())
     return *fields.error();
+  if (!rules.tokenizer)
+    return no_tokenizer();
   return rules.tokenizer->encode(text, options);
 }
 
 std::variant<std::vector<TokenId>, ApiError> encode_messages(FieldReader& fields, const RequestRules& rules,
                                                              const ChatTemplate* chat_template) {
+  if (!rules.tokenizer)
+    return no_tokenizer();
   if (!chat_template)
     return unsupported("messages", "cannot be rendered: the server has no chat template here");
   Generate generate;
-  read_conversation(fields, rules.json, generate);
+  ChatInput input;
+  read_conversation(fields, generate);
+  fields.read("add_generation_prompt", input.add_generation_prompt);
   if (fields.failed())
     return *fields.error();
   if (const auto failure = validate(generate, rules.limits))
     return api_error(*failure);
-  ChatInput input;
   for (ChatMessage& message : *generate.messages)
     input.turns.push_back({std::move(message.role), std::move(message.content), std::move(message.name),
                            std::move(message.tool_call_id), std::move(message.tool_calls)});
@@ -115,6 +124,8 @@ Response detokenize(std::string_view body, const RequestRules& rules) {
     return to_response(*error);
   FieldReader fields(std::get<Json>(document));
   std::vector<TokenId> ids;
+  bool with_pieces = false;
+  fields.read("with_pieces", with_pieces);
   if (!fields.find("tokens"))
     fields.fail("tokens", "is required");
   fields.read("tokens", ids);
@@ -124,8 +135,21 @@ Response detokenize(std::string_view body, const RequestRules& rules) {
                   "must be a token id from 0 to " + std::to_string(rules.limits.vocab_size - 1));
   if (fields.failed())
     return to_response(*fields.error());
+  if (!rules.tokenizer)
+    return to_response(no_tokenizer());
   std::string out = "{\"content\":";
   append_json(out, std::string_view{rules.tokenizer->decode(ids)});
+  if (with_pieces) {
+    out += ",\"pieces\":[";
+    for (size_t i = 0; i < ids.size(); ++i) {
+      out += i == 0 ? "{\"piece\":" : ",{\"piece\":";
+      append_json(out, rules.tokenizer->piece(ids[i]));
+      out += ",\"bytes\":";
+      append_json(out, Bytes{std::string(rules.tokenizer->bytes(ids[i]))});
+      out += '}';
+    }
+    out += ']';
+  }
   return answer(out + '}');
 }
 

@@ -13,7 +13,8 @@ namespace millrace::http {
 /// tokens are {"id", "piece"}, where a piece that is not UTF-8 is an array of its bytes. Messages need a template.
 Response tokenize(std::string_view body, const RequestRules& rules, const ChatTemplate* chat_template);
 
-/// {"tokens"} -> {"content"}; bytes that are no UTF-8 become U+FFFD.
+/// {"tokens", "with_pieces"} -> {"content", "pieces"}; bytes that are no UTF-8 become U+FFFD. A piece is {"piece", "bytes"}: as the
+/// vocabulary spells the token, and what it stands for.
 Response detokenize(std::string_view body, const RequestRules& rules);
 
 } // namespace millrace::http

@@ -236,6 +236,12 @@ TEST_F(RoutesTest, DetokenizesWhatItTokenized) {
   }
 }
 
+TEST_F(RoutesTest, TellsHowTokensAreSpelledAndWhatTheyStandFor) {
+  EXPECT_EQ(post("/detokenize", R"({"tokens":[995,50256],"with_pieces":true})")->body(),
+            "{\"content\":\" world\",\"pieces\":[{\"piece\":\"Ġworld\",\"bytes\":[32,119,111,114,108,100]},"
+            "{\"piece\":\"<|endoftext|>\",\"bytes\":[]}]}");
+}
+
 TEST_F(RoutesTest, RefusesBadTextRequestsByName) {
   const auto param = [&](const std::string& path, const std::string& body) {
     const auto exchange = post(path, body);
