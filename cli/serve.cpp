@@ -1,42 +1,31 @@
-// serve: the pipeline behind the gateway, until a signal ends it.
+// serve: a model behind its doors, until a signal ends it.
 
-#include "actors/pipeline.hpp"
 #include "cli/commands.hpp"
 #include "cli/errors.hpp"
-#include "cli/load.hpp"
-#include "cli/options.hpp"
 #include "cli/output.hpp"
+#include "cli/serve_options.hpp"
+#include "cli/server.hpp"
 #include "cli/signals.hpp"
-#include "gateway/gateway.hpp"
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <cstdio>
-#include <latch>
 #include <mutex>
+#include <sys/resource.h>
 
 namespace millrace {
 namespace {
 
-using namespace std::chrono_literals;
-
 constexpr const char* kExamples = R"(Examples:
-  millrace serve                          the built-in model on loopback, ports 5555 and 5556
+  millrace serve                          the built-in model on loopback: ports 5555, 5556 and, of HTTP, 8080
   millrace serve -m model.gguf --port 0   free ports; stdout tells which
   /usr/bin/python3 examples/subscribe.py "Once upon a time"
+  curl http://127.0.0.1:8080/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "Once upon a time"}'
+  millrace serve --http-address 0.0.0.0 --allow-remote --api-keys keys.txt --tls-cert cert.pem --tls-key key.pem
 
-Prints "requests ENDPOINT", "events ENDPOINT" and, once it serves, "ready". SIGTERM or Ctrl-C refuses new
+Prints "requests ENDPOINT", "events ENDPOINT", "http URL" and, once it serves, "ready". SIGTERM or Ctrl-C refuses new
 requests and lets the running ones end; a second one ends at once. Ends with code 1 when the model's actors
 died too often to go on.)";
-
-struct Options {
-  ModelOptions model;
-  PipelineOptions pipeline;
-  GatewayOptions gateway;
-  int32_t port = -1;  // of requests; events take the next one, 0 picks both; -1: as the gateway's options say
-  int32_t grace = 30; // seconds
-};
 
 /// How often the server was asked to stop: once to drain, twice to end now. A pipeline that died asks, too.
 class StopRequests {
@@ -75,54 +64,16 @@ private:
   bool died_ = false;
 };
 
-/// Pipeline and gateway, which need each other.
-class Server {
-public:
-  Server(const Engine& engine, const PipelineOptions& pipeline, const GatewayOptions& gateway) {
-    pipeline_ = std::make_unique<Pipeline>(engine.tokenizer, engine.device, pipeline,
-                                           [this](const Event& event) { gateway_->publish(event); });
-    gateway_ = std::make_unique<Gateway>(
-        gateway, Backend{.submit =
-                             [this](Generate request) {
-                               wired_.wait();
-                               return pipeline_->submit(std::move(request));
-                             },
-                         .cancel = [this](const StreamId& id) { pipeline_->cancel(id); }});
-    wired_.count_down();
+/// Sockets are descriptors, and the usual soft bound of 1024 is for programs that use select().
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+    limit.rlim_cur = limit.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &limit); // if it does not, the doors have room for fewer
   }
-  /// What still runs is cancelled; each stream gets its end.
-  ~Server() { gateway_->detach(); }
-
-  const Gateway& gateway() const { return *gateway_; }
-
-  /// Refuses new requests and waits for the running ones, as long as `grace` and patience last.
-  void drain(std::chrono::seconds grace, const StopRequests& stop) {
-    gateway_->drain();
-    if (pipeline_->drain(100ms))
-      return;
-    std::fprintf(stderr,
-                 "millrace: waiting for running requests, %lld s at most; another signal ends them now\n",
-                 static_cast<long long>(grace.count()));
-    const auto deadline = std::chrono::steady_clock::now() + grace;
-    while (!pipeline_->drain(100ms) && !stop.impatient() && std::chrono::steady_clock::now() < deadline) {
-    }
-  }
-
-private:
-  std::latch wired_{1};              // a request may come before the constructor has ended
-  std::unique_ptr<Gateway> gateway_; // publishes what the pipeline says at its end, so it goes last
-  std::unique_ptr<Pipeline> pipeline_;
-};
-
-void choose_ports(GatewayOptions& gateway, int32_t port) {
-  if (port < 0)
-    return;
-  const std::string host = "tcp://127.0.0.1:";
-  gateway.requests = host + std::to_string(port);
-  gateway.events = host + std::to_string(port == 0 ? 0 : port + 1);
 }
 
-int serve(Options options) {
+int serve(ServeOptions options) {
   StopRequests stop;
   std::atomic<bool> serving = false;
   SignalWatch signals([&](int signal, int count) {
@@ -130,47 +81,32 @@ int serve(Options options) {
       std::_Exit(128 + signal); // nothing to end in good order, or no patience for it
     stop.add();
   });
-  choose_ports(options.gateway, options.port);
+  raise_descriptor_limit();
 
-  options.pipeline.on_death = [&stop] { stop.add_death(); };
+  ServerOptions parts = options.server();
+  parts.pipeline.on_death = [&stop] { stop.add_death(); };
   const Engine engine = load_engine(options.model);
-  options.pipeline.chat = engine.chat;
-  Server server(engine, options.pipeline, options.gateway);
+  parts.model = model_name(*engine.model, options.model);
+  Server server(engine, std::move(parts));
   serving = true;
-  print("requests " + server.gateway().requests_endpoint() + "\nevents " +
-        server.gateway().events_endpoint() + "\nready\n");
+  print(server.endpoints() + "ready\n");
   stop.wait_for_first();
-  server.drain(std::chrono::seconds(options.grace), stop);
+  server.drain(std::chrono::seconds(options.grace), [&stop] { return !stop.impatient(); });
   return stop.died() ? kExitFailure : 0; // a service manager shall start it anew
 }
 
 } // namespace
 
 void add_serve(CLI::App& program, Action& chosen) {
-  auto options = std::make_shared<Options>();
-  auto& command =
-      *program.add_subcommand("serve", "Answer requests over ZeroMQ and publish tokens as they come");
-  add_model_options(command, options->model);
-
-  command.option_defaults()->group("Network");
-  auto* port = add_int(command, "--port", options->port, 0, 65534,
-                       "Loopback port of requests; events take the next one; 0 picks free ones [5555]");
-  command
-      .add_option("--requests-endpoint", options->gateway.requests, "ROUTER socket [tcp://127.0.0.1:5555]")
-      ->option_text("URL")
-      ->excludes(port);
-  command.add_option("--events-endpoint", options->gateway.events, "XPUB socket [tcp://127.0.0.1:5556]")
-      ->option_text("URL")
-      ->excludes(port);
-
-  command.option_defaults()->group("Serving");
-  add_int(command, "--max-batch", options->pipeline.max_batch_size, 1, 1024,
-          "Sequences that decode together [16]");
-  add_int(command, "--prefill-chunk", options->pipeline.prefill_chunk, 1, 1 << 16,
-          "Prompt tokens in one pass [128]");
-  add_int(command, "--grace", options->grace, 0, 86400, "Seconds that running requests get to end [30]");
+  auto options = std::make_shared<ServeOptions>();
+  auto& command = *program.add_subcommand(
+      "serve", "Answer requests over ZeroMQ and HTTP, and stream tokens as they come");
+  add_serve_options(command, *options);
   command.footer(kExamples);
-  command.callback([options, &chosen] { chosen = [options] { return serve(*options); }; });
+  command.callback([options, &chosen, &command] {
+    read_config(command, *options);
+    chosen = [options] { return serve(*options); };
+  });
 }
 
 } // namespace millrace

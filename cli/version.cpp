@@ -8,6 +8,10 @@
 
 namespace millrace {
 
+std::string version_number() {
+  return MILLRACE_VERSION;
+}
+
 std::string version_text() {
   std::string paths;
   for (const Isa isa : available_isas())

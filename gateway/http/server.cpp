@@ -204,7 +204,7 @@ void Server::drain() {
 
 ServerStats Server::stats() const {
   const auto& counters = state_->service.counters;
-  return {counters.connections, counters.accepted, counters.requests, counters.refused,
+  return {counters.connections, counters.answering, counters.accepted, counters.requests, counters.refused,
           counters.unauthorized, counters.timeouts, counters.evicted, counters.accept_pauses};
 }
 

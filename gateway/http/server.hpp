@@ -40,10 +40,13 @@ struct ServerOptions {
   std::chrono::milliseconds handshake_timeout{10'000};
   /// Told on the loop's thread after each answer, those of the transport itself included. Must not throw.
   std::function<void(const Answered&)> on_answer = {};
+  /// Told on the loop's thread how many connections there are, whenever that changes. Must not throw.
+  std::function<void(size_t open)> on_connections = {};
 };
 
 struct ServerStats {
   size_t connections = 0;    // open ones
+  size_t answering = 0;      // requests whose answer has not been taken whole
   uint64_t accepted = 0;     // connections
   uint64_t requests = 0;     // given to the handler
   uint64_t refused = 0;      // answered by the transport: malformed, too large, not authorized

@@ -1,8 +1,13 @@
+import contextlib
+import http.client
+import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
+import urllib.parse
 
 from program import MILLRACE, TOP, ProgramTest
 
@@ -13,7 +18,13 @@ class Server:
     def __init__(self, *flags):
         self.process = subprocess.Popen([MILLRACE, "serve", "--port", "0", *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                         text=True)
-        self.lines = dict(line.rstrip().partition(" ")[::2] for line in iter(self.process.stdout.readline, "ready\n") if line)
+        self.lines = {}
+        for line in self.process.stdout:
+            if line == "ready\n":
+                return
+            name, _, endpoint = line.rstrip().partition(" ")
+            self.lines[name] = endpoint
+        raise AssertionError("the server did not start: " + self.process.communicate()[1])
 
     def __enter__(self):
         return self
@@ -24,6 +35,16 @@ class Server:
 
     def endpoints(self):
         return ["--requests", self.lines["requests"], "--events", self.lines["events"]]
+
+    def http(self):
+        return http.client.HTTPConnection(urllib.parse.urlsplit(self.lines["http"]).netloc, timeout=60)
+
+    def ask(self, method, path, body=None, **headers):
+        """Status and body of an answer."""
+        with contextlib.closing(self.http()) as connection:
+            connection.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json", **headers})
+            answer = connection.getresponse()
+            return answer.status, answer.read()
 
     def follow(self, *arguments):
         """examples/subscribe.py, running."""
@@ -46,6 +67,62 @@ class ServeTest(ProgramTest):
 
             self.assertGreater(len(output), 20, errors)
             self.assertEqual(server.end(), 0)
+
+    def test_answers_over_http_beside_it(self):
+        with Server() as server:
+            self.assertRegex(server.lines["http"], r"^http://127\.0\.0\.1:[1-9]\d+$")
+
+            self.assertEqual(server.ask("GET", "/health")[0], 200)
+            status, body = server.ask("POST", "/v1/completions", {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0})
+
+            self.assertEqual(status, 200, body)
+            self.assertGreater(len(json.loads(body)["choices"][0]["text"]), 5)
+            self.assertEqual(server.end(), 0)
+
+    def test_keeps_to_zeromq_when_told(self):
+        with Server("--no-http") as server:
+            self.assertEqual(set(server.lines), {"requests", "events"})
+
+    def test_wants_a_key_over_http(self):
+        with tempfile.NamedTemporaryFile("w") as keys:  # only its owner may read it
+            keys.write("alice sk-alice-0123456789\n")
+            keys.flush()
+            with Server("--api-keys", keys.name) as server:
+                self.assertEqual(server.ask("GET", "/v1/models")[0], 401)
+                self.assertEqual(server.ask("GET", "/v1/models", Authorization="Bearer sk-alice-0123456789")[0], 200)
+                self.assertEqual(server.ask("GET", "/health")[0], 200)
+
+    def test_lets_a_running_http_stream_end(self):
+        with Server() as server:
+            connection = server.http()
+            self.addCleanup(connection.close)
+            request = {"prompt": "Once upon a time", "max_tokens": 300, "stream": True, "ignore_eos": True}
+            connection.request("POST", "/v1/completions", json.dumps(request), {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            answer.read(1)  # it runs
+
+            server.process.send_signal(signal.SIGTERM)
+
+            self.assertTrue(answer.read().endswith(b"data: [DONE]\n\n"))
+            self.assertEqual(server.process.wait(60), 0)
+
+    def test_takes_flags_from_a_file(self):
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("# ours\nmax-body-mib = 1\nno-http = false\ngrace = 5\n")
+            file.flush()
+            with Server("--config", file.name) as server:
+                self.assertEqual(server.ask("POST", "/v1/completions", {"prompt": "x" * (1 << 20)})[0], 413)
+
+    def test_names_what_a_file_of_flags_has_wrong(self):
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("max-bodies = 1\n")
+            file.flush()
+            self.assert_refused(["serve", "--config", file.name], "max-bodies")
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write('grace = "long"\n')
+            file.flush()
+            self.assert_refused(["serve", "--config", file.name], "--grace")
+        self.assert_refused(["serve", "--config", "/nonexistent"], "/nonexistent")
 
     def test_ends_at_once_when_idle(self):
         for with_signal in (signal.SIGTERM, signal.SIGINT):
@@ -79,6 +156,11 @@ class ServeTest(ProgramTest):
 
     def test_stays_on_loopback(self):
         self.assert_refused(["serve", "--requests-endpoint", "tcp://0.0.0.0:0"], "0.0.0.0", code=1)
+
+    def test_opens_http_to_others_only_with_keys_and_tls(self):
+        for flags in (), ("--allow-remote",):
+            self.assert_refused(["serve", "--port", "0", "--http-address", "0.0.0.0", *flags], "0.0.0.0", code=1)
+        self.assert_refused(["serve", "--tls-cert", "cert.pem"], "--tls-key")
 
     def test_refuses_a_port_beside_an_endpoint(self):
         self.assert_refused(["serve", "--port", "0", "--events-endpoint", "tcp://127.0.0.1:0"], "--port")

@@ -48,10 +48,20 @@ bool is_sane_id(std::string_view id) {
   return !id.empty() && id.size() <= 128 && std::all_of(id.begin(), id.end(), sane);
 }
 
-/// An answer must not call a connection that ended by an exception.
-struct Closer {
-  PendingExchange& answer;
-  ~Closer() { answer.close(); }
+/// Counts an answer while it is made and sent. It must not call a connection that ended by an exception.
+class Answering {
+public:
+  Answering(PendingExchange& answer, std::atomic<size_t>& count) : answer_(answer), count_(count) { ++count_; }
+  ~Answering() {
+    answer_.close();
+    --count_;
+  }
+  Answering(const Answering&) = delete;
+  Answering& operator=(const Answering&) = delete;
+
+private:
+  PendingExchange& answer_;
+  std::atomic<size_t>& count_;
 };
 
 } // namespace
@@ -68,14 +78,14 @@ Connection::Connection(Service& service, asio::ip::tcp::socket socket)
   ::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   ::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof kUnsentBytes);
   service_.connections.insert(this);
-  service_.counters.connections = service_.connections.size();
+  count_connections();
 }
 
 Connection::~Connection() {
   leave_idle();
   service_.body_bytes -= charged_bytes_;
   service_.connections.erase(this);
-  service_.counters.connections = service_.connections.size();
+  count_connections();
   if (service_.on_connection_end)
     service_.on_connection_end();
 }
@@ -221,7 +231,7 @@ auto Connection::answer_request() -> Task<After> {
       PendingExchange::Options{service_.options.max_queued_bytes, framing.keep_alive && !service_.draining}, [this] { wake(); });
   reader_->next();
   ++service_.counters.requests;
-  const Closer closer{*answer};
+  const Answering answering(*answer, service_.counters.answering);
 
   answer->guarded([&] { service_.handler(answer); });
   const bool whole = co_await write_answer(*answer);
@@ -363,6 +373,12 @@ auto Connection::linger() -> Task<void> {
 }
 
 // ---- bookkeeping ----
+
+void Connection::count_connections() {
+  service_.counters.connections = service_.connections.size();
+  if (service_.options.on_connections)
+    service_.options.on_connections(service_.connections.size());
+}
 
 void Connection::charge_body() {
   const size_t bytes = reader_->body_bytes();

@@ -36,7 +36,7 @@ struct Service {
   bool stopping = false;
 
   struct Counters {
-    std::atomic<size_t> connections = 0;
+    std::atomic<size_t> connections = 0, answering = 0;
     std::atomic<uint64_t> accepted = 0, requests = 0, refused = 0, unauthorized = 0, timeouts = 0, evicted = 0,
                           accept_pauses = 0;
   } counters = {};
@@ -76,6 +76,7 @@ private:
 
   Watched watch_peer();
   void leave_idle();
+  void count_connections();
   void charge_body();
   void adopt_request_id();
   void report(const Request& request, int status, uint64_t bytes, bool whole);
