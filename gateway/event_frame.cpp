@@ -11,9 +11,8 @@
 namespace millrace {
 namespace {
 
-// Kept by each thread, so that encoding allocates nothing but the frame.
-constexpr size_t kMaxBufferKept = 64u << 10;
-thread_local std::string encode_buffer;
+// The writer is kept by each thread, so that encoding allocates nothing but the frame.
+constexpr size_t kRoomKept = 64u << 10;
 
 /// Big-endian, as msgpack has it.
 template <std::unsigned_integral T> unsigned char* put(unsigned char* out, unsigned char header, T value) {
@@ -41,15 +40,13 @@ unsigned char* put_integer(unsigned char* out, int64_t value) {
 } // namespace
 
 template <Message M> zmq::message_t to_frame(const M& message) {
-  MsgpackWriter writer(std::move(encode_buffer));
+  thread_local MsgpackWriter writer;
+  writer.clear(kRoomKept);
   writer.write_frame(message);
-  encode_buffer = writer.take();
-  if (encode_buffer.size() > kMaxFrameBytes)
+  const std::string_view bytes = writer.view();
+  if (bytes.size() > kMaxFrameBytes)
     throw std::length_error("encode: " + std::string(M::kType) + " exceeds the frame limit");
-  zmq::message_t frame(encode_buffer.data(), encode_buffer.size());
-  if (encode_buffer.capacity() > kMaxBufferKept)
-    encode_buffer = {};
-  return frame;
+  return zmq::message_t(bytes.data(), bytes.size());
 }
 
 #define MILLRACE_FRAME(M) template zmq::message_t to_frame(const M&);

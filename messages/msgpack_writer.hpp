@@ -5,8 +5,10 @@
 
 #include <msgpack.hpp>
 
+#include <algorithm>
 #include <bit>
 #include <concepts>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <string>
@@ -18,9 +20,6 @@ namespace millrace {
 /// Appends values to a frame. Every field is written, in the order of the list; an absent optional is nil.
 class MsgpackWriter {
 public:
-  /// A buffer whose room is used, but not what it holds.
-  explicit MsgpackWriter(std::string buffer = {}) : frame_{std::move(buffer)} { frame_.bytes.clear(); }
-
   template <Message M> void write_frame(const M& message) {
     packer_.pack_map(1 + count_fields(message));
     write(std::string_view("type"));
@@ -28,13 +27,32 @@ public:
     write_fields(message);
   }
 
-  std::string take() { return std::move(frame_.bytes); }
+  std::string take() {
+    frame_.bytes.resize(std::exchange(frame_.size, 0));
+    return std::exchange(frame_.bytes, {});
+  }
+  /// What was written, until the next call of another function.
+  std::string_view view() const { return {frame_.bytes.data(), frame_.size}; }
+  /// Forgets what was written and keeps room for as much, up to `bytes`.
+  void clear(size_t bytes) {
+    frame_.size = 0;
+    if (frame_.bytes.size() > bytes)
+      frame_.bytes = {};
+  }
 
 private:
+  /// The string is room, of which the first bytes are written: appending to it costs more than writing into it.
   struct Frame {
-    std::string bytes;
-    void write(const char* data, size_t size) { bytes.append(data, size); }
+    std::string bytes = {};
+    size_t size = 0;
+    void write(const char* data, size_t count) {
+      if (bytes.size() - size < count)
+        bytes.resize(std::max(2 * bytes.size(), size + count + kFirstRoom));
+      std::memcpy(bytes.data() + size, data, count);
+      size += count;
+    }
   };
+  static constexpr size_t kFirstRoom = 224;
 
   void write(bool value) { value ? packer_.pack_true() : packer_.pack_false(); }
   void write(std::signed_integral auto value) { packer_.pack_int64(value); }
@@ -89,9 +107,10 @@ private:
     packer_.pack_bin_body(data, static_cast<uint32_t>(size));
   }
   void write_bits(char header, std::unsigned_integral auto bits) {
-    frame_.bytes += header;
-    for (int shift = 8 * sizeof bits - 8; shift >= 0; shift -= 8)
-      frame_.bytes += static_cast<char>(bits >> shift);
+    char bytes[1 + sizeof bits] = {header};
+    for (size_t i = 0; i < sizeof bits; ++i)
+      bytes[1 + i] = static_cast<char>(bits >> (8 * (sizeof bits - 1 - i)));
+    frame_.write(bytes, sizeof bytes);
   }
 
   Frame frame_;

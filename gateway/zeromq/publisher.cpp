@@ -16,7 +16,8 @@ constexpr int64_t kMaxCurveFrame = 1'024; // its handshake carries keys and the 
 constexpr int kReceiveQueue = 1'000;
 constexpr int kNoDescriptor = -1;
 constexpr size_t kMaxHeldBytes = 64u << 20; // of all topics together
-constexpr size_t kPiece = 4'096;            // events of one topic before it is another's turn
+constexpr size_t kPiece = 4'096; // events that were kept back, before it is the turn of others
+constexpr size_t kTurn = 8;      // of one topic
 
 size_t charge(const LoggedEvent& event) {
   return sizeof event + event.body.size();
@@ -53,7 +54,8 @@ Publisher::Publisher(zmq::context_t& context, const std::string& endpoint, int q
            .receive_queue = kReceiveQueue,
            .send_queue = queue},
           access)),
-      queue_(queue), patience_(patience), authenticated_(!access.secret_key.empty()), max_subscriptions_(max_subscriptions) {}
+      patience_(patience), authenticated_(!access.secret_key.empty()), quarter_(std::max(1, queue / 4)),
+      max_subscriptions_(max_subscriptions) {}
 
 // ---- events ----
 
@@ -63,36 +65,51 @@ void Publisher::publish(LoggedEvent event) {
       return keep(held->second, std::move(event));
   if (try_send(event))
     return;
-  const auto until = deadline();
-  if (until <= Clock::now())
+  if (!in_burst())
     return send_or_drop(event);
+  turns_.push_back(event.sequence.request);
   Held& held = held_[event.sequence.request];
-  held.deadline = until;
+  held.deadline = Clock::now() + patience_;
   keep(held, std::move(event));
 }
 
+/// Topics take turns, those that were blocked first: they share the room of their subscribers.
 size_t Publisher::flush() {
   const auto now = Clock::now();
   size_t total = 0;
-  for (auto entry = held_.begin(); entry != held_.end();) {
-    Held& held = entry->second;
-    size_t sent = 0;
-    for (; !held.events.empty() && sent < kPiece; ++sent) {
-      LoggedEvent event = take_first(held);
-      if (try_send(event))
-        continue;
-      if (now < held.deadline) {
-        put_back(held, std::move(event));
-        break;
-      }
-      send_or_drop(event); // whoever had no room is left out from here on, until it has read a lot
+  for (bool moved = true; moved && total < kPiece;) {
+    std::deque<StreamId> blocked, served;
+    for (const StreamId& stream : turns_) {
+      const auto entry = held_.find(stream);
+      const size_t sent = send_some(entry->second, now);
+      total += sent;
+      if (entry->second.events.empty())
+        held_.erase(entry);
+      else
+        (sent > 0 ? served : blocked).push_back(stream);
     }
-    if (sent > 0)
-      held.deadline = now + patience_;
-    total += sent;
-    entry = held.events.empty() ? held_.erase(entry) : std::next(entry);
+    moved = !served.empty();
+    turns_ = std::move(blocked);
+    turns_.insert(turns_.end(), served.begin(), served.end());
   }
   return total;
+}
+
+size_t Publisher::send_some(Held& held, Clock::time_point now) {
+  size_t sent = 0;
+  for (; !held.events.empty() && sent < kTurn; ++sent) {
+    LoggedEvent event = take_first(held);
+    if (try_send(event))
+      continue;
+    if (now < held.deadline) {
+      put_back(held, std::move(event));
+      break;
+    }
+    send_or_drop(event); // whoever had no room is left out from here on, until it has read a lot
+  }
+  if (sent > 0)
+    held.deadline = now + patience_;
+  return sent;
 }
 
 void Publisher::flush_all() {
@@ -102,6 +119,7 @@ void Publisher::flush_all() {
       send_or_drop(event);
     }
   held_.clear();
+  turns_.clear();
 }
 
 void Publisher::keep(Held& held, LoggedEvent event) {
@@ -137,12 +155,18 @@ bool Publisher::try_send(LoggedEvent& event) {
   // With its first part the message has room everywhere.
   socket_.send(header_frame(sequence, event.seq), more);
   socket_.send(event.body, zmq::send_flags::dontwait);
-  if (++sent_ >= queue_ / marks_.size()) {
+  if (++sent_ >= quarter_) {
     sent_ = 0;
     marks_[next_mark_] = Clock::now();
     next_mark_ = (next_mark_ + 1) % marks_.size();
   }
   return true;
+}
+
+/// The queue of a subscriber without room took at least as long to fill as the last three quarters of one took to send. If
+/// that is more than the patience, nobody reads there, and waiting would only delay the topic's other readers.
+bool Publisher::in_burst() const {
+  return waiting() || Clock::now() - marks_[next_mark_] < patience_;
 }
 
 /// A subscriber without room loses the event, and libzmq leaves it out of its topics until it has read half of
@@ -154,13 +178,6 @@ void Publisher::send_or_drop(LoggedEvent& event) {
   socket_.set(zmq::sockopt::xpub_nodrop, false);
   try_send(event);
   socket_.set(zmq::sockopt::xpub_nodrop, true);
-}
-
-/// Until when a topic waits for a subscriber without room. The queue that is full there took at least as long to fill as the
-/// last three quarters of one took to send: if that is more than the patience, nobody reads there, and waiting would
-/// only delay the topic's other readers.
-Publisher::Clock::time_point Publisher::deadline() const {
-  return marks_[next_mark_] + patience_;
 }
 
 // ---- subscriptions ----

@@ -21,8 +21,9 @@ namespace millrace {
 class Publisher {
 public:
   using Clock = std::chrono::steady_clock;
-  /// A subscriber that reads at least a queue in this time loses nothing.
-  static constexpr std::chrono::milliseconds kPatience{500};
+  /// How long a subscriber without room may read nothing, in a burst. libzmq tells of each half of a queue that was
+  /// read: who reads more than that in this time loses nothing.
+  static constexpr std::chrono::milliseconds kPatience{1'000};
 
   /// Binds; throws as bind_socket does. `queue` is what may wait for one subscriber, in events;
   /// `max_subscriptions` is how many topics may be in force, each for any number of peers. With a key in
@@ -30,8 +31,8 @@ public:
   Publisher(zmq::context_t& context, const std::string& endpoint, int queue, size_t max_subscriptions,
             const SocketAccess& access = {}, std::chrono::milliseconds patience = kPatience);
 
-  /// Sends [topic, header, body] to who subscribed to the stream, or keeps it back until flush() if one of them
-  /// is behind. Never blocks.
+  /// Sends [topic, header, body] to who subscribed to the stream, or, in a burst, keeps it back until flush() if one
+  /// of them has no room. Never blocks.
   void publish(LoggedEvent event);
   /// Sends what was kept back, as far as subscribers have room; who has none for too long loses events.
   /// Returns the number of events that left.
@@ -75,10 +76,11 @@ private:
     Clock::time_point deadline; // of the first one
   };
 
+  bool in_burst() const;
   bool try_send(LoggedEvent& event);
   void send_or_drop(LoggedEvent& event);
+  size_t send_some(Held& held, Clock::time_point now);
   void keep(Held& held, LoggedEvent event);
-  Clock::time_point deadline() const;
   void put_back(Held& held, LoggedEvent event);
   LoggedEvent take_first(Held& held);
 
@@ -87,14 +89,15 @@ private:
   uint64_t connection_number(int descriptor, zmq::message_t& frame);
 
   zmq::socket_t socket_;
-  const size_t queue_;
   const std::chrono::milliseconds patience_;
   const bool authenticated_;
 
   StreamTable<Held> held_;
+  std::deque<StreamId> turns_; // of those in held_
   size_t held_events_ = 0, held_bytes_ = 0;
-  size_t sent_ = 0; // since the latest mark
-  std::array<Clock::time_point, 4> marks_; // one for each quarter of a queue that was sent
+  const size_t quarter_;                   // of a subscriber's queue
+  size_t sent_ = 0;                        // since the latest mark
+  std::array<Clock::time_point, 4> marks_; // when the latest quarters of a queue were sent
   size_t next_mark_ = 0;                   // the oldest
   uint64_t overrun_ = 0;
 
