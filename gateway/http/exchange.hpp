@@ -15,10 +15,10 @@
 namespace millrace::http {
 
 struct Request {
-  std::string id;                            // X-Request-Id: the client's if it is sane, else drawn here; echoed in the answer
-  std::string method;                        // "GET"; a HEAD arrives as GET, its answer's body is dropped
-  std::string path;                          // percent-decoded, without the query
-  std::map<std::string, std::string> query;  // percent-decoded
+  std::string id;     // X-Request-Id: the client's if it is sane, else drawn here; echoed in the answer
+  std::string method; // "GET"; a HEAD arrives as GET, its answer's body is dropped
+  std::string path;   // percent-decoded, without the query
+  std::map<std::string, std::string> query;   // percent-decoded
   std::map<std::string, std::string> headers; // names in lower case; repeated ones joined by ", "
   std::string body;
   Principal principal;
@@ -46,12 +46,13 @@ public:
   virtual void begin(Response head) = 0;
   virtual void write(std::string piece) = 0;
   virtual void end() = 0;
-  /// Bytes that were written here and not yet taken by the peer's socket: a handler stops at a bound of its own and goes
-  /// on when on_drained is called.
+  /// Bytes that were written here and not yet taken by the peer's socket: a handler stops at a bound of its
+  /// own and goes on when on_drained is called.
   virtual size_t queued() const = 0;
   virtual void on_drained(std::function<void()> call) = 0;
 
-  /// The peer has gone, or took too long: called once, unless the answer had been written whole. Drops the other callbacks.
+  /// The peer has gone, or took too long: called once, unless the answer had been written whole. Drops the
+  /// other callbacks.
   virtual void on_close(std::function<void()> call) = 0;
 
   /// Any thread: runs the call on the loop's thread, soon; never inside post().

@@ -21,7 +21,8 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr size_t kSpareDescriptors = 128; // of the process, for all that is not HTTP: some of it can't bear to have none
+constexpr size_t kSpareDescriptors =
+    128; // of the process, for all that is not HTTP: some of it can't bear to have none
 constexpr std::chrono::seconds kAcceptRetry{1};
 
 asio::ip::address parse_address(const std::string& text) {
@@ -32,7 +33,8 @@ asio::ip::address parse_address(const std::string& text) {
   return address;
 }
 
-/// Whoever can reach more than this machine's loopback must prove who they are, on a line that nobody else reads.
+/// Whoever can reach more than this machine's loopback must prove who they are, on a line that nobody else
+/// reads.
 void check_exposure(const ServerOptions& options, const asio::ip::address& address) {
   if (options.certificate.empty() != options.private_key.empty())
     throw std::invalid_argument("TLS needs both a certificate and its private key");
@@ -57,16 +59,18 @@ size_t connection_limit(size_t wanted) {
 
 /// Errors of accept() that last: retrying at once would only burn the processor.
 bool lacks_resources(const error_code& error) {
-  return error == asio::error::no_descriptors || error.value() == ENFILE || error == asio::error::no_buffer_space ||
-         error == asio::error::no_memory;
+  return error == asio::error::no_descriptors || error.value() == ENFILE ||
+         error == asio::error::no_buffer_space || error == asio::error::no_memory;
 }
 
 } // namespace
 
 struct Server::State {
   State(const ServerOptions& options, std::vector<std::string> open_paths, Handler handler)
-      : service{options, make_guard(options, std::move(open_paths)), std::move(handler), std::make_shared<Loop>()},
-        acceptor(service.loop->context()), room(service.loop->context()), work(service.loop->context().get_executor()),
+      : service{options, make_guard(options, std::move(open_paths)), std::move(handler),
+                std::make_shared<Loop>()},
+        acceptor(service.loop->context()), room(service.loop->context()),
+        work(service.loop->context().get_executor()),
         max_connections(connection_limit(options.max_connections)) {
     const auto address = parse_address(options.address);
     check_exposure(options, address);
@@ -120,7 +124,8 @@ struct Server::State {
       error_code error;
       if (service.connections.size() >= max_connections) {
         // Who idles may stay until another one comes.
-        co_await acceptor.async_wait(tcp::acceptor::wait_read, asio::redirect_error(asio::use_awaitable, error));
+        co_await acceptor.async_wait(tcp::acceptor::wait_read,
+                                     asio::redirect_error(asio::use_awaitable, error));
         if (!error && service.connections.size() >= max_connections)
           co_await make_room();
         continue;
@@ -143,7 +148,8 @@ struct Server::State {
     }
   }
 
-  /// Cuts the connection that idles longest, or waits for one to end. Descriptors may also come from elsewhere.
+  /// Cuts the connection that idles longest, or waits for one to end. Descriptors may also come from
+  /// elsewhere.
   asio::awaitable<void> make_room() {
     if (!service.idle.empty()) {
       service.idle.front()->cut();
@@ -204,8 +210,9 @@ void Server::drain() {
 
 ServerStats Server::stats() const {
   const auto& counters = state_->service.counters;
-  return {counters.connections, counters.answering, counters.accepted, counters.requests, counters.refused,
-          counters.unauthorized, counters.timeouts, counters.evicted, counters.accept_pauses};
+  return {counters.connections, counters.answering, counters.accepted,
+          counters.requests,    counters.refused,   counters.unauthorized,
+          counters.timeouts,    counters.evicted,   counters.accept_pauses};
 }
 
 } // namespace millrace::http

@@ -1,5 +1,5 @@
-// What a stranger may send to the HTTP port, down to the requests that it becomes; and files of API keys. However the
-// bytes are cut into pieces, they must make the same requests.
+// What a stranger may send to the HTTP port, down to the requests that it becomes; and files of API keys.
+// However the bytes are cut into pieces, they must make the same requests.
 
 #include "gateway/http/transport/api_keys.hpp"
 #include "gateway/http/transport/guard.hpp"

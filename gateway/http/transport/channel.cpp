@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
-#include <new>
 #include <linux/sockios.h>
+#include <new>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <poll.h>

@@ -1,6 +1,7 @@
 #pragma once
 
-// Bytes to and from one peer, plain or by TLS. Nothing here waits: what can't be done now says what it waits for.
+// Bytes to and from one peer, plain or by TLS. Nothing here waits: what can't be done now says what it waits
+// for.
 
 #include <memory>
 #include <span>

@@ -22,13 +22,14 @@ using Progress = RequestReader::Progress;
 constexpr Refusal kTimeout{408, "timeout", "The request did not come within the time it has."};
 constexpr Refusal kBusy{503, "busy", "The server holds as many large requests as it can; try again later."};
 
-constexpr size_t kWriteTurn = 256u << 10;                  // bytes that one connection writes before others get their turn
-constexpr int kReadTurn = 16;                              // likewise, reads
-constexpr size_t kReadAhead = 64u << 10;                   // later requests that are taken while one is answered
-constexpr std::chrono::seconds kHangUpCheck{1};            // beyond it
+constexpr size_t kWriteTurn = 256u << 10; // bytes that one connection writes before others get their turn
+constexpr int kReadTurn = 16;             // likewise, reads
+constexpr size_t kReadAhead = 64u << 10;  // later requests that are taken while one is answered
+constexpr std::chrono::seconds kHangUpCheck{1}; // beyond it
 constexpr std::chrono::seconds kLinger{2};
 constexpr size_t kLingerBytes = 16u << 20;
-constexpr int kUnsentBytes = 128 << 10; // in the kernel: what waits for a slow peer should wait in the stream's log
+constexpr int kUnsentBytes =
+    128 << 10; // in the kernel: what waits for a slow peer should wait in the stream's log
 
 std::string random_id() {
   unsigned char bytes[16];
@@ -43,7 +44,8 @@ std::string random_id() {
 
 bool is_sane_id(std::string_view id) {
   const auto sane = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_' || c == '.';
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '_' || c == '.';
   };
   return !id.empty() && id.size() <= 128 && std::all_of(id.begin(), id.end(), sane);
 }
@@ -51,7 +53,9 @@ bool is_sane_id(std::string_view id) {
 /// Counts an answer while it is made and sent. It must not call a connection that ended by an exception.
 class Answering {
 public:
-  Answering(PendingExchange& answer, std::atomic<size_t>& count) : answer_(answer), count_(count) { ++count_; }
+  Answering(PendingExchange& answer, std::atomic<size_t>& count) : answer_(answer), count_(count) {
+    ++count_;
+  }
   ~Answering() {
     answer_.close();
     --count_;
@@ -166,9 +170,7 @@ auto Connection::serve_request() -> Task<After> {
   case Heard::complete: co_return co_await answer_request();
   case Heard::too_much: co_return co_await refuse_request(kBusy, false);
   case Heard::refused: co_return co_await refuse_request(reader_->refusal(), false);
-  case Heard::timed_out:
-    ++service_.counters.timeouts;
-    co_return co_await refuse_request(kTimeout, false);
+  case Heard::timed_out: ++service_.counters.timeouts; co_return co_await refuse_request(kTimeout, false);
   default: co_return After::close;
   }
 }
@@ -228,7 +230,8 @@ auto Connection::answer_request() -> Task<After> {
   const Framing framing = reader_->framing();
   const auto answer = std::make_shared<PendingExchange>(
       service_.loop, std::move(reader_->request()), framing,
-      PendingExchange::Options{service_.options.max_queued_bytes, framing.keep_alive && !service_.draining}, [this] { wake(); });
+      PendingExchange::Options{service_.options.max_queued_bytes, framing.keep_alive && !service_.draining},
+      [this] { wake(); });
   reader_->next();
   ++service_.counters.requests;
   const Answering answering(*answer, service_.counters.answering);
@@ -297,7 +300,8 @@ auto Connection::write_answer(PendingExchange& answer) -> Task<bool> {
         in_flight = channel_.in_flight();
       }
     }
-    // An answer that is whole needs no watch: the socket will tell. Its peer may have said that it sends no more.
+    // An answer that is whole needs no watch: the socket will tell. Its peer may have said that it sends no
+    // more.
     if (!answer.produced() && watch_peer() == Watched::gone)
       co_return false;
     if (Clock::now() >= deadline) {
@@ -316,8 +320,8 @@ auto Connection::write_answer(PendingExchange& answer) -> Task<bool> {
   }
 }
 
-/// Notices that the peer left while its answer is made. What it sends meanwhile are later requests: they are kept, up to a
-/// bound; with more of them in the way, a hang-up is looked for now and then.
+/// Notices that the peer left while its answer is made. What it sends meanwhile are later requests: they are
+/// kept, up to a bound; with more of them in the way, a hang-up is looked for now and then.
 auto Connection::watch_peer() -> Watched {
   while (!read_armed_) {
     if (reader_->buffered() >= kReadAhead)
@@ -354,8 +358,8 @@ auto Connection::send(std::string_view bytes) -> Task<bool> {
   co_return true;
 }
 
-/// Closing with unread bytes would reset the connection, and the answer could be lost on its way: says that no more
-/// comes, and reads until the peer has closed, too.
+/// Closing with unread bytes would reset the connection, and the answer could be lost on its way: says that
+/// no more comes, and reads until the peer has closed, too.
 auto Connection::linger() -> Task<void> {
   channel_.shut_down_writing();
   const auto deadline = Clock::now() + kLinger;

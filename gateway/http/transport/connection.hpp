@@ -2,10 +2,10 @@
 
 // One peer: its requests in their order, each answered before the next is read.
 
-#include "gateway/http/transport/pending_exchange.hpp"
-#include "gateway/http/transport/guard.hpp"
 #include "gateway/http/server.hpp"
 #include "gateway/http/transport/channel.hpp"
+#include "gateway/http/transport/guard.hpp"
+#include "gateway/http/transport/pending_exchange.hpp"
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -30,15 +30,16 @@ struct Service {
   std::unordered_set<Connection*> connections = {};
   std::list<Connection*> idle = {}; // the longest idle first
   std::function<void()> on_connection_end = {};
-  std::vector<char> scratch = std::vector<char>(64u << 10); // bytes that were just read: none is kept over a suspension
-  size_t body_bytes = 0;                                    // of requests that are read or answered
+  std::vector<char> scratch =
+      std::vector<char>(64u << 10); // bytes that were just read: none is kept over a suspension
+  size_t body_bytes = 0;            // of requests that are read or answered
   bool draining = false;
   bool stopping = false;
 
   struct Counters {
     std::atomic<size_t> connections = 0, answering = 0;
-    std::atomic<uint64_t> accepted = 0, requests = 0, refused = 0, unauthorized = 0, timeouts = 0, evicted = 0,
-                          accept_pauses = 0;
+    std::atomic<uint64_t> accepted = 0, requests = 0, refused = 0, unauthorized = 0, timeouts = 0,
+                          evicted = 0, accept_pauses = 0;
   } counters = {};
 };
 
@@ -97,7 +98,8 @@ private:
   Deadline begun_;
   bool woken_ = false;
   bool cut_ = false;
-  bool read_armed_ = false, write_armed_ = false; // armed: the socket is known to block, and its readiness wakes us
+  bool read_armed_ = false,
+       write_armed_ = false; // armed: the socket is known to block, and its readiness wakes us
 };
 
 } // namespace millrace::http

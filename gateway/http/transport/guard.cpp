@@ -8,9 +8,11 @@ namespace {
 
 constexpr Refusal kNoKey{401, "invalid_api_key", "This server needs an API key: Authorization: Bearer KEY."};
 constexpr Refusal kWrongKey{401, "invalid_api_key", "The API key is not known here."};
-constexpr Refusal kForeignHost{403, "forbidden_host",
-                               "A server without API keys answers only under the name localhost or a loopback address."};
-constexpr Refusal kForeignPage{403, "forbidden_origin", "A server without API keys answers no requests of other sites' pages."};
+constexpr Refusal kForeignHost{
+    403, "forbidden_host",
+    "A server without API keys answers only under the name localhost or a loopback address."};
+constexpr Refusal kForeignPage{403, "forbidden_origin",
+                               "A server without API keys answers no requests of other sites' pages."};
 
 const std::string* header(const Request& request, const char* name) {
   const auto found = request.headers.find(name);
@@ -19,7 +21,8 @@ const std::string* header(const Request& request, const char* name) {
 
 bool equal_ignoring_case(std::string_view a, std::string_view b) {
   const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; };
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](char x, char y) { return lower(x) == lower(y); });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [&](char x, char y) { return lower(x) == lower(y); });
 }
 
 /// Without ":port". A bracketed IPv6 address keeps its brackets.
@@ -28,8 +31,8 @@ std::string_view without_port(std::string_view host) {
   return host.substr(0, host.find(':', from));
 }
 
-/// "scheme://host:port" of Origin against "host:port" of Host. The scheme is not ours to compare: a proxy on this machine may
-/// add TLS.
+/// "scheme://host:port" of Origin against "host:port" of Host. The scheme is not ours to compare: a proxy on
+/// this machine may add TLS.
 bool same_origin(std::string_view origin, std::string_view host) {
   const size_t scheme = origin.find("://");
   return scheme != origin.npos && equal_ignoring_case(origin.substr(scheme + 3), host);

@@ -38,8 +38,8 @@ public:
 
   // ---- the connection's side ----
 
-  /// Runs the handler; what it throws becomes a 500, or the end of the connection once the answer has begun. So do the
-  /// exceptions of callbacks.
+  /// Runs the handler; what it throws becomes a 500, or the end of the connection once the answer has begun.
+  /// So do the exceptions of callbacks.
   void guarded(const std::function<void()>& call);
 
   /// Bytes for the socket, and how many of them it took. The latter may call on_drained.

@@ -17,7 +17,8 @@ using boost::beast::error_code;
 using boost::beast::string_view;
 
 constexpr Refusal kBadRequest{400, "bad_request", "This is not a well-formed HTTP request."};
-constexpr Refusal kBadTarget{400, "bad_request", "The request's target is not a path with a well-formed query."};
+constexpr Refusal kBadTarget{400, "bad_request",
+                             "The request's target is not a path with a well-formed query."};
 constexpr Refusal kBadLength{400, "bad_request", "The request's length is not told in exactly one way."};
 constexpr Refusal kBadHost{400, "bad_request", "A request needs exactly one Host header."};
 constexpr Refusal kBadCoding{501, "unsupported_encoding",
@@ -25,8 +26,10 @@ constexpr Refusal kBadCoding{501, "unsupported_encoding",
 constexpr Refusal kBadMethod{501, "unsupported_method", "There is no such method here."};
 constexpr Refusal kBadVersion{505, "unsupported_version", "HTTP/1.1 and HTTP/1.0 are understood."};
 constexpr Refusal kBadExpectation{417, "unsupported_expectation", "Only 100-continue can be expected."};
-constexpr Refusal kHeadTooLarge{431, "header_too_large", "The request's header is larger than this server allows."};
-constexpr Refusal kBodyTooLarge{413, "request_too_large", "The request's body is larger than this server allows."};
+constexpr Refusal kHeadTooLarge{431, "header_too_large",
+                                "The request's header is larger than this server allows."};
+constexpr Refusal kBodyTooLarge{413, "request_too_large",
+                                "The request's body is larger than this server allows."};
 
 std::string lower(string_view text) {
   std::string result(text);
@@ -66,7 +69,8 @@ std::string method_name(beast::verb verb) {
   }
 }
 
-/// Fills a Request. Beast knows the grammar; what is ambiguous, or only allowed to be kind to old clients, is refused here.
+/// Fills a Request. Beast knows the grammar; what is ambiguous, or only allowed to be kind to old clients, is
+/// refused here.
 class Parser final : public beast::basic_parser<true> {
 public:
   explicit Parser(const ReaderLimits& limits) {
@@ -85,8 +89,8 @@ private:
     ec = beast::error::bad_value;
   }
 
-  /// Beast joins a value that goes on in the next line (obsolete since 2014) and keeps the joined one elsewhere. A proxy
-  /// might have read such a line as a header of its own.
+  /// Beast joins a value that goes on in the next line (obsolete since 2014) and keeps the joined one
+  /// elsewhere. A proxy might have read such a line as a header of its own.
   bool in_one_line(string_view name, string_view value) const {
     const char* const name_end = name.data() + name.size();
     const std::less_equal<const char*> not_after;
@@ -94,14 +98,15 @@ private:
            std::find(name_end, value.data(), '\n') == value.data();
   }
 
-  void on_request_impl(beast::verb verb, string_view, string_view target, int version, error_code& ec) override {
+  void on_request_impl(beast::verb verb, string_view, string_view target, int version,
+                       error_code& ec) override {
     framing.head_only = verb == beast::verb::head;
     request.method = method_name(verb);
     if (request.method.empty())
       return refuse_with(kBadMethod, ec);
     framing.http_1_0 = version == 10;
     if (target == "*" && verb == beast::verb::options) { // the server as a whole
-      request.path.assign(1, '*'); // not = "*": g++ 12 warns wrongly
+      request.path.assign(1, '*');                       // not = "*": g++ 12 warns wrongly
       return;
     }
     auto parsed = http::parse_target({target.data(), target.size()});
@@ -126,8 +131,8 @@ private:
     place->second.append(", ").append(value.data(), value.size());
   }
 
-  /// The head as a whole. Beast has refused both lengths in one request already; it ignores codings that it does not
-  /// know, though, so that a body would be read as the next request.
+  /// The head as a whole. Beast has refused both lengths in one request already; it ignores codings that it
+  /// does not know, though, so that a body would be read as the next request.
   void on_header_impl(error_code& ec) override {
     in_body_ = true;
     const auto header = [this](const char* name) -> const std::string* {
@@ -242,14 +247,16 @@ RequestReader::Progress RequestReader::advance() {
     error_code error;
     const bool in_head = !parser.is_header_done();
     parser.input = std::string_view(s.buffer).substr(s.at);
-    const size_t taken = parser.put(boost::asio::const_buffer(parser.input.data(), parser.input.size()), error);
+    const size_t taken =
+        parser.put(boost::asio::const_buffer(parser.input.data(), parser.input.size()), error);
     s.at += taken;
     if (in_head) // Beast bounds each line of it only
       s.head_bytes += taken;
     if (parser.refusal)
       return s.refuse_with(*parser.refusal);
     // Beyond the head, only the line of a chunk or the trailers wait here for their end.
-    const size_t open_bytes = (in_head ? s.head_bytes : 0) + (error == beast::error::need_more ? s.waiting() : 0);
+    const size_t open_bytes =
+        (in_head ? s.head_bytes : 0) + (error == beast::error::need_more ? s.waiting() : 0);
     if (open_bytes > s.limits.max_header_bytes)
       return s.refuse_with(kHeadTooLarge);
     if (error == beast::error::need_more)

@@ -17,7 +17,7 @@ struct ReaderLimits {
 
 /// What a request asks of its connection.
 struct Framing {
-  bool http_1_0 = false;         // no chunks in the answer
+  bool http_1_0 = false; // no chunks in the answer
   bool keep_alive = true;
   bool head_only = false;        // HEAD: the answer has no body
   bool expects_continue = false; // waits for "100 Continue" before it sends the body

@@ -36,8 +36,8 @@ bool has_no_body(int status) {
   return status == 204 || status == 304;
 }
 
-std::string response_head(const Response& response, const Request& request, const Framing& framing, bool keep_alive,
-                          std::optional<size_t> content_length) {
+std::string response_head(const Response& response, const Request& request, const Framing& framing,
+                          bool keep_alive, std::optional<size_t> content_length) {
   std::string out = "HTTP/1.1 " + std::to_string(response.status) + ' ';
   out.append(reason_phrase(response.status)).append("\r\n");
   put_header(out, "Date", http_date());

@@ -51,8 +51,7 @@ bool decode_query(std::string_view text, std::map<std::string, std::string>& que
       continue;
     const size_t equals = parameter.find('=');
     auto name = decode(parameter.substr(0, equals), true);
-    auto value =
-        equals == parameter.npos ? std::string() : decode(parameter.substr(equals + 1), true);
+    auto value = equals == parameter.npos ? std::string() : decode(parameter.substr(equals + 1), true);
     if (!name || !value || query.size() == kMaxParameters ||
         !query.try_emplace(std::move(*name), std::move(*value)).second)
       return false;

@@ -33,7 +33,8 @@ TEST(ApiKeys, KnowWhoseKeyItIs) {
 TEST(ApiKeys, KnowNoOther) {
   const auto keys = ApiKeys::parse("alice sk-alice-0123456789");
 
-  for (const char* key : {"", "sk-alice-012345678", "sk-alice-01234567890", "SK-ALICE-0123456789", "alice", "alice sk-alice-0123456789"})
+  for (const char* key : {"", "sk-alice-012345678", "sk-alice-01234567890", "SK-ALICE-0123456789", "alice",
+                          "alice sk-alice-0123456789"})
     EXPECT_FALSE(keys.find(key)) << key;
 }
 
@@ -57,7 +58,9 @@ TEST(ApiKeys, TellTheLineThatIsWrongButNotTheKey) {
   EXPECT_NE(complaint("# x\nalice secret").find("line 2"), std::string::npos);
   EXPECT_EQ(complaint("# x\nalice secret").find("secret"), std::string::npos);
   EXPECT_NE(complaint("a b sk-0123456789abcdef"), "");
-  EXPECT_NE(complaint("alice sk-0123456789\xc3\xa9" "abcdef"), "");
+  EXPECT_NE(complaint("alice sk-0123456789\xc3\xa9"
+                      "abcdef"),
+            "");
   EXPECT_NE(complaint("alice sk-0123456789abcdef\nbob sk-0123456789abcdef"), "");
 }
 

@@ -72,7 +72,8 @@ TEST_F(Connections, OfThousandsThatIdleCostLittle) {
   const size_t idle_bytes = (::mallinfo2().uordblks - before) / n_peers;
 
   RecordProperty("heap_bytes_of_an_idle_connection", int(idle_bytes));
-  std::printf("heap of a connection: %zu bytes before its first request, %zu between two\n", silent_bytes, idle_bytes);
+  std::printf("heap of a connection: %zu bytes before its first request, %zu between two\n", silent_bytes,
+              idle_bytes);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   EXPECT_LT(silent_bytes, 4'096u);
   EXPECT_LT(idle_bytes, 4'096u);

@@ -35,11 +35,12 @@ TEST(KeylessGuard, AdmitsNobodyInParticular) {
 }
 
 TEST(KeylessGuard, KnowsTheNamesOfTheLoopback) {
-  for (const char* host : {"localhost", "LOCALHOST:8080", "localhost.", "app.localhost:1", "127.0.0.1", "127.1.2.3:80", "[::1]",
-                           "[::1]:8080"})
+  for (const char* host : {"localhost", "LOCALHOST:8080", "localhost.", "app.localhost:1", "127.0.0.1",
+                           "127.1.2.3:80", "[::1]", "[::1]:8080"})
     EXPECT_TRUE(names_loopback(host)) << host;
-  for (const char* host : {"", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evillocalhost", ".localhost",
-                           "10.0.0.1", "[::2]", "::1", "0.0.0.0", "0x7f000001", "[::1", "localhost@evil.example"})
+  for (const char* host :
+       {"", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evillocalhost", ".localhost",
+        "10.0.0.1", "[::2]", "::1", "0.0.0.0", "0x7f000001", "[::1", "localhost@evil.example"})
     EXPECT_FALSE(names_loopback(host)) << host;
 }
 
@@ -57,9 +58,11 @@ TEST(KeylessGuard, AdmitsOldClientsWithoutAHost) {
 TEST(KeylessGuard, RefusesPagesOfOtherOrigins) {
   const Guard guard(std::nullopt, {});
 
-  for (const char* origin : {"https://evil.example", "null", "http://127.0.0.1:9000", "http://127.0.0.1", "127.0.0.1:8080", ""})
+  for (const char* origin :
+       {"https://evil.example", "null", "http://127.0.0.1:9000", "http://127.0.0.1", "127.0.0.1:8080", ""})
     EXPECT_EQ(refused_with(guard, request({{"host", "127.0.0.1:8080"}, {"origin", origin}})), 403) << origin;
-  EXPECT_EQ(refused_with(guard, request({{"host", "127.0.0.1:8080"}, {"origin", "http://127.0.0.1:8080"}})), 0);
+  EXPECT_EQ(refused_with(guard, request({{"host", "127.0.0.1:8080"}, {"origin", "http://127.0.0.1:8080"}})),
+            0);
 }
 
 TEST(KeylessGuard, RefusesWhatABrowserMarksAsOfAnotherSite) {
@@ -81,27 +84,32 @@ protected:
 };
 
 TEST_F(KeyedGuard, KnowsTheBearerOfAKey) {
-  for (const char* header : {"Bearer sk-alice-0123456789", "bearer sk-alice-0123456789", "BEARER   sk-alice-0123456789"})
+  for (const char* header :
+       {"Bearer sk-alice-0123456789", "bearer sk-alice-0123456789", "BEARER   sk-alice-0123456789"})
     EXPECT_EQ(name_of(guard_, request({{"authorization", header}})), "http:alice") << header;
 }
 
 TEST_F(KeyedGuard, RefusesAllElse) {
   EXPECT_EQ(refused_with(guard_, request({})), 401);
-  for (const char* header : {"", "Bearer", "Bearer ", "Bearer wrong", "sk-alice-0123456789", "Basic sk-alice-0123456789",
-                             "Bearer sk-alice-0123456789 ", "Bearer sk-alice-0123456789, Bearer sk-alice-0123456789"})
+  for (const char* header :
+       {"", "Bearer", "Bearer ", "Bearer wrong", "sk-alice-0123456789", "Basic sk-alice-0123456789",
+        "Bearer sk-alice-0123456789 ", "Bearer sk-alice-0123456789, Bearer sk-alice-0123456789"})
     EXPECT_EQ(refused_with(guard_, request({{"authorization", header}})), 401) << header;
 }
 
 TEST_F(KeyedGuard, LeavesOpenPathsOpen) {
   EXPECT_EQ(name_of(guard_, request({}, "GET", "/health")), "");
   EXPECT_EQ(name_of(guard_, request({{"authorization", "Bearer wrong"}}, "GET", "/health")), "");
-  EXPECT_EQ(name_of(guard_, request({{"authorization", "Bearer sk-alice-0123456789"}}, "GET", "/health")), "http:alice");
+  EXPECT_EQ(name_of(guard_, request({{"authorization", "Bearer sk-alice-0123456789"}}, "GET", "/health")),
+            "http:alice");
   EXPECT_EQ(refused_with(guard_, request({}, "GET", "/healthy")), 401);
   EXPECT_EQ(refused_with(guard_, request({}, "GET", "/health/")), 401);
 }
 
 TEST_F(KeyedGuard, AsksNotForTheHost) {
-  EXPECT_EQ(name_of(guard_, request({{"authorization", "Bearer sk-alice-0123456789"}, {"host", "api.example"}})), "http:alice");
+  EXPECT_EQ(
+      name_of(guard_, request({{"authorization", "Bearer sk-alice-0123456789"}, {"host", "api.example"}})),
+      "http:alice");
 }
 
 } // namespace

@@ -34,8 +34,9 @@ TEST_F(HostilePeers, GetRefusalsInTheShapeOfTheApi) {
 TEST_F(HostilePeers, CannotSmuggleASecondRequest) {
   start_echo();
   auto client = peer();
-  client.send("POST /first HTTP/1.1\r\nHost: localhost\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n"
-              "0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  client.send(
+      "POST /first HTTP/1.1\r\nHost: localhost\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n");
 
   expect_refusal(client.answer(), 400);
 
@@ -48,7 +49,8 @@ TEST_F(HostilePeers, AreToldThatABodyIsTooLargeBeforeTheySendIt) {
   start_echo();
   auto client = peer();
 
-  const auto answer = client.request("POST", "/", "", "Content-Length: 1001\r\nExpect: 100-continue\r\n").answer();
+  const auto answer =
+      client.request("POST", "/", "", "Content-Length: 1001\r\nExpect: 100-continue\r\n").answer();
 
   expect_refusal(answer, 413);
   EXPECT_EQ(answer.headers.at("connection"), "close");
@@ -113,13 +115,15 @@ TEST_F(HostilePeers, WithoutAKeyGetNoLeaveToSendABody) {
   start([](auto exchange) { exchange->respond({.body = exchange->request().principal.name}); });
   ::unlink(keys.c_str());
 
-  const auto refused = peer().request("POST", "/", "", "Content-Length: 5\r\nExpect: 100-continue\r\n").answer();
+  const auto refused =
+      peer().request("POST", "/", "", "Content-Length: 5\r\nExpect: 100-continue\r\n").answer();
   expect_refusal(refused, 401);
   EXPECT_EQ(refused.headers.at("www-authenticate"), "Bearer");
   auto client = peer();
   expect_refusal(client.request("GET", "/").answer(), 401); // read to its end, so the connection lives
   EXPECT_EQ(client.request("GET", "/health").answer().status, 200);
-  EXPECT_EQ(client.request("GET", "/", "", "Authorization: Bearer sk-alice-0123456789\r\n").answer().body, "http:alice");
+  EXPECT_EQ(client.request("GET", "/", "", "Authorization: Bearer sk-alice-0123456789\r\n").answer().body,
+            "http:alice");
   EXPECT_EQ(server_->stats().unauthorized, 2u);
 }
 
@@ -135,14 +139,33 @@ TEST_F(HostilePeers, OnAPageOfAnotherSiteAreRefused) {
 TEST_F(HostilePeers, MaySendAnyBytes) {
   start_echo();
   std::mt19937 random(7);
-  const std::string_view words[] = {"GET ", "POST ", "/", " HTTP/1.1", "\r\n", "\r\n\r\n", "Host: a", "Content-Length: ",
-                                    "Transfer-Encoding: chunked", "0", "5", "ffffffff", "%", "?", "\n", "\r", std::string_view("\0", 1),
-                                    ":", "Expect: 100-continue", "Connection: close", "x"};
+  const std::string_view words[] = {"GET ",
+                                    "POST ",
+                                    "/",
+                                    " HTTP/1.1",
+                                    "\r\n",
+                                    "\r\n\r\n",
+                                    "Host: a",
+                                    "Content-Length: ",
+                                    "Transfer-Encoding: chunked",
+                                    "0",
+                                    "5",
+                                    "ffffffff",
+                                    "%",
+                                    "?",
+                                    "\n",
+                                    "\r",
+                                    std::string_view("\0", 1),
+                                    ":",
+                                    "Expect: 100-continue",
+                                    "Connection: close",
+                                    "x"};
   for (int round = 0; round < 300; ++round) {
     auto client = peer();
     std::string text;
     for (int n = int(random() % 40); n > 0; --n)
-      text += random() % 8 ? words[random() % std::size(words)] : std::string_view("\xff\x80\x01", 1 + random() % 3);
+      text += random() % 8 ? words[random() % std::size(words)]
+                           : std::string_view("\xff\x80\x01", 1 + random() % 3);
     client.send(text).finish_sending();
     client.rest(); // ends, in time
   }

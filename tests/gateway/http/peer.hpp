@@ -18,18 +18,19 @@ namespace millrace::http::test {
 
 /// An answer as it came.
 struct Answered {
-  int status = 0; // 0: none came
+  int status = 0;                             // 0: none came
   std::map<std::string, std::string> headers; // names in lower case
   std::string body;                           // chunks joined
   bool whole = false;                         // the end of the body was seen as the head had told it
 };
 
-/// A client on a raw socket: it sends what a test wants, right or wrong. Reading gives up after ten seconds, so that a test
-/// fails rather than hangs.
+/// A client on a raw socket: it sends what a test wants, right or wrong. Reading gives up after ten seconds,
+/// so that a test fails rather than hangs.
 class Peer {
 public:
   /// Of "http://127.0.0.1:8080". A small receive buffer makes a slow reader felt.
-  explicit Peer(const std::string& endpoint, int receive_bytes = 0) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit Peer(const std::string& endpoint, int receive_bytes = 0)
+      : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     if (receive_bytes > 0)
       ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
     const timeval patience{10, 0};
@@ -58,7 +59,8 @@ public:
     return *this;
   }
   /// A whole request with the headers that each needs.
-  Peer& request(std::string_view method, std::string_view target, std::string_view body = "", std::string_view headers = "") {
+  Peer& request(std::string_view method, std::string_view target, std::string_view body = "",
+                std::string_view headers = "") {
     std::string text;
     text.append(method).append(" ").append(target).append(" HTTP/1.1\r\nHost: localhost\r\n").append(headers);
     if (!body.empty())
@@ -137,7 +139,8 @@ public:
     for (size_t at = head.find("\r\n") + 2; at < head.size();) {
       const size_t end = head.find("\r\n", at), colon = head.find(':', at);
       std::string name = head.substr(at, colon - at);
-      std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+      std::transform(name.begin(), name.end(), name.begin(),
+                     [](unsigned char c) { return char(std::tolower(c)); });
       result.headers[name] = head.substr(colon + 2, end - colon - 2);
       at = end + 2;
     }

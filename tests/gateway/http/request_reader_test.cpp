@@ -7,10 +7,12 @@ namespace {
 
 using Progress = RequestReader::Progress;
 
-constexpr std::string_view kPost = "POST /v1/completions?a=1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
-                                   "X-A: 1\r\nX-a: 2\r\n\r\nhello";
-constexpr std::string_view kChunked = "POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-                                      "3;x=y\r\nhel\r\n2\r\nlo\r\n0\r\nX-Trailer: 1\r\n\r\n";
+constexpr std::string_view kPost =
+    "POST /v1/completions?a=1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
+    "X-A: 1\r\nX-a: 2\r\n\r\nhello";
+constexpr std::string_view kChunked =
+    "POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    "3;x=y\r\nhel\r\n2\r\nlo\r\n0\r\nX-Trailer: 1\r\n\r\n";
 
 /// Until it wants more or has ended.
 Progress settle(RequestReader& reader) {
@@ -132,30 +134,37 @@ TEST(RequestReader, KnowsWhoWaitsForLeaveToSendABody) {
 
 TEST(RequestReader, RefusesLengthsThatTwoReadersMightReadDifferently) {
   const auto post = [](std::string_view headers) {
-    return std::string("POST / HTTP/1.1\r\nHost: localhost\r\n").append(headers).append("\r\n0\r\n\r\nGET /x HTTP/1.1\r\n\r\n");
+    return std::string("POST / HTTP/1.1\r\nHost: localhost\r\n")
+        .append(headers)
+        .append("\r\n0\r\n\r\nGET /x HTTP/1.1\r\n\r\n");
   };
   for (const char* headers :
-       {"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
-        "Content-Length: 5\r\nContent-Length: 5\r\n", "Content-Length: 5\r\nContent-Length: 6\r\n", "Content-Length: 5, 5\r\n",
-        "Content-Length: +5\r\n", "Content-Length: -1\r\n", "Content-Length: 0x5\r\n", "Content-Length: 5 5\r\n",
+       {"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", "Content-Length: 5\r\nContent-Length: 5\r\n",
+        "Content-Length: 5\r\nContent-Length: 6\r\n", "Content-Length: 5, 5\r\n", "Content-Length: +5\r\n",
+        "Content-Length: -1\r\n", "Content-Length: 0x5\r\n", "Content-Length: 5 5\r\n",
         "Content-Length: \r\n", "Content-Length: 99999999999999999999\r\n",
-        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", "Transfer-Encoding: chunked, chunked\r\n",
-        "Content-Length : 5\r\n", " Content-Length: 5\r\n"})
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: chunked, chunked\r\n", "Content-Length : 5\r\n", " Content-Length: 5\r\n"})
     EXPECT_GE(refused_with(post(headers)), 400) << headers;
-  for (const char* coding : {"gzip", "gzip, chunked", "chunked, gzip", "identity", "xchunked", "\x0b" "chunked"})
+  for (const char* coding : {"gzip", "gzip, chunked", "chunked, gzip", "identity", "xchunked",
+                             "\x0b"
+                             "chunked"})
     EXPECT_GE(refused_with(post("Transfer-Encoding: " + std::string(coding) + "\r\n")), 400) << coding;
   EXPECT_EQ(refused_with("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400);
 }
 
 TEST(RequestReader, RefusesBrokenChunks) {
   const std::string head = "POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
-  for (const char* body : {"x\r\n", "-1\r\n", "3\nabc\r\n0\r\n\r\n", "3\r\nabcd\r\n0\r\n\r\n", "ffffffffffffffffff\r\n",
-                           "3;\x01\r\nabc\r\n", "\r\n", "0\r\nContent-Length: 3\r\n\r\n", "0\r\nbroken\r\n\r\n"})
+  for (const char* body :
+       {"x\r\n", "-1\r\n", "3\nabc\r\n0\r\n\r\n", "3\r\nabcd\r\n0\r\n\r\n", "ffffffffffffffffff\r\n",
+        "3;\x01\r\nabc\r\n", "\r\n", "0\r\nContent-Length: 3\r\n\r\n", "0\r\nbroken\r\n\r\n"})
     EXPECT_GE(refused_with(head + body), 400) << body;
 }
 
 TEST(RequestReader, RefusesHeadsThatAreNotHttp) {
-  EXPECT_EQ(refused_with(std::string_view("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 15)), 400); // a TLS client
+  EXPECT_EQ(refused_with(std::string_view("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 15)),
+            400); // a TLS client
   EXPECT_EQ(refused_with("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 505);
   EXPECT_EQ(refused_with("GET / HTTP/3.0\r\n\r\n"), 505);
   EXPECT_EQ(refused_with("GET /\r\n\r\n"), 400);
@@ -218,7 +227,8 @@ TEST(RequestReader, BoundsTheBodyBeforeItComes) {
 
   EXPECT_EQ(refused_with("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n", limits), 413);
   EXPECT_EQ(refused_with("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n0123456789", limits), 0);
-  const std::string chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n6\r\n012345\r\n";
+  const std::string chunked =
+      "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n6\r\n012345\r\n";
   EXPECT_EQ(refused_with(chunked + "5\r\n", limits), 413);
   EXPECT_EQ(refused_with(chunked + "4\r\n6789\r\n0\r\n\r\n", limits), 0);
 }

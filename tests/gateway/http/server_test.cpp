@@ -90,7 +90,9 @@ TEST_F(ServerAnswers, ARequestInChunks) {
   start([](auto exchange) { exchange->respond({.body = exchange->request().body}); });
   auto client = peer();
 
-  client.request("POST", "/", "", "Transfer-Encoding: chunked\r\n").send("5\r\nhello\r\n").send("6;a=b\r\n world\r\n0\r\n\r\n");
+  client.request("POST", "/", "", "Transfer-Encoding: chunked\r\n")
+      .send("5\r\nhello\r\n")
+      .send("6;a=b\r\n world\r\n0\r\n\r\n");
 
   EXPECT_EQ(client.answer().body, "hello world");
 }
@@ -123,7 +125,9 @@ TEST_F(ServerAnswers, TheHeadOfAStreamAndTellsTheHandlerThatNoMoreIsWanted) {
 }
 
 TEST_F(ServerAnswers, NoBodyWhereNoneMayBe) {
-  start([](auto exchange) { exchange->respond({.status = exchange->request().path == "/" ? 200 : 204, .body = "x"}); });
+  start([](auto exchange) {
+    exchange->respond({.status = exchange->request().path == "/" ? 200 : 204, .body = "x"});
+  });
   auto client = peer();
 
   const auto answer = client.request("GET", "/204").answer(true);
@@ -183,7 +187,8 @@ TEST_F(ServerAnswers, WithTheClientsRequestIdOrOneOfItsOwn) {
   EXPECT_EQ(own.body, "trace-1.A_b");
   const auto drawn = client.request("GET", "/").answer();
   EXPECT_EQ(drawn.headers.at("x-request-id").size(), 32u);
-  for (const std::string& id : {std::string(129, 'a'), std::string("a b"), std::string("\"x\""), std::string("\xc3\xa9")}) {
+  for (const std::string& id :
+       {std::string(129, 'a'), std::string("a b"), std::string("\"x\""), std::string("\xc3\xa9")}) {
     const auto answer = client.request("GET", "/", "", "X-Request-Id: " + id + "\r\n").answer();
     EXPECT_EQ(answer.headers.at("x-request-id").size(), 32u) << id;
     EXPECT_EQ(answer.headers.at("x-request-id"), answer.body);
@@ -329,7 +334,8 @@ TEST_F(ExchangeCalls, TellWhenASlowReaderHasTakenAll) {
   const std::string piece(64u << 10, 'x');
   start([&](std::shared_ptr<Exchange> exchange) {
     const auto left = std::make_shared<int>(kPieces);
-    const auto pump = [exchange = exchange.get(), left, &piece] { // the callback must not keep its own exchange
+    const auto pump = [exchange = exchange.get(), left,
+                       &piece] { // the callback must not keep its own exchange
       while (*left > 0 && exchange->queued() < piece.size()) {
         --*left;
         exchange->write(piece);
@@ -433,7 +439,8 @@ TEST_F(ServerDrains, AtItsEndTellingTheHandlerOfEachPeer) {
 TEST(ServerEndpoint, IsTheOneInUse) {
   const auto nothing = [](auto) {};
   EXPECT_TRUE(Server({.port = 0}, {}, nothing).endpoint().starts_with("http://127.0.0.1:"));
-  EXPECT_TRUE(Server({.address = "localhost", .port = 0}, {}, nothing).endpoint().starts_with("http://127.0.0.1:"));
+  EXPECT_TRUE(
+      Server({.address = "localhost", .port = 0}, {}, nothing).endpoint().starts_with("http://127.0.0.1:"));
   EXPECT_TRUE(Server({.address = "::1", .port = 0}, {}, nothing).endpoint().starts_with("http://[::1]:"));
 }
 
@@ -473,7 +480,8 @@ TEST_F(ServerTest, ReportsEachAnswer) {
   std::vector<std::string> reports;
   options_.on_answer = [&](const millrace::http::Answered& answer) {
     const std::lock_guard lock(mutex);
-    reports.push_back(answer.request.path + " " + std::to_string(answer.status) + (answer.whole ? "" : " cut"));
+    reports.push_back(answer.request.path + " " + std::to_string(answer.status) +
+                      (answer.whole ? "" : " cut"));
   };
   start([](auto exchange) {
     if (exchange->request().path != "/left")

@@ -7,8 +7,8 @@
 #include <deque>
 #include <future>
 #include <mutex>
-#include <stdexcept>
 #include <optional>
+#include <stdexcept>
 #include <thread>
 
 namespace millrace::http::test {
@@ -87,13 +87,13 @@ protected:
   void start(Handler handler) { server_.emplace(options_, open_paths_, std::move(handler)); }
   void start_held() { start(held_.handler()); }
   void start_echo() {
-    start([](const std::shared_ptr<Exchange>& exchange) { exchange->respond({.body = exchange->request().path}); });
+    start([](const std::shared_ptr<Exchange>& exchange) {
+      exchange->respond({.body = exchange->request().path});
+    });
   }
   Peer peer(int receive_bytes = 0) const { return Peer(server_->endpoint(), receive_bytes); }
   /// The server lives: a new client is answered.
-  void expect_others_are_served() const {
-    EXPECT_GE(peer().request("GET", "/others").answer().status, 200);
-  }
+  void expect_others_are_served() const { EXPECT_GE(peer().request("GET", "/others").answer().status, 200); }
 
   ServerOptions options_{.port = 0};
   std::vector<std::string> open_paths_;

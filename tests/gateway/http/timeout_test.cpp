@@ -56,7 +56,9 @@ TEST_F(Timeouts, EndAnIdleConnectionSilently) {
 
 TEST_F(Timeouts, DoNotCountWhileAnAnswerIsMade) {
   options_.idle_timeout = options_.header_timeout = options_.body_timeout = options_.write_timeout = 5ms;
-  start([](auto exchange) { exchange->after(50ms, [exchange] { exchange->respond({.body = "in its time"}); }); });
+  start([](auto exchange) {
+    exchange->after(50ms, [exchange] { exchange->respond({.body = "in its time"}); });
+  });
 
   EXPECT_EQ(peer().request("GET", "/").answer().body, "in its time");
 }

@@ -28,7 +28,8 @@ void write_certificate(const std::filesystem::path& path, EVP_PKEY* key) {
   X509_gmtime_adj(X509_getm_notBefore(c), -60);
   X509_gmtime_adj(X509_getm_notAfter(c), 3'600);
   X509_NAME* name = X509_get_subject_name(c);
-  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>("localhost"), -1, -1, 0);
+  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>("localhost"),
+                             -1, -1, 0);
   X509_set_issuer_name(c, name);
   X509_set_pubkey(c, key);
   X509_sign(c, key, EVP_sha256());
@@ -71,8 +72,10 @@ protected:
 /// A TLS client over a peer's socket that trusts the server's certificate alone.
 class TlsPeer {
 public:
-  TlsPeer(Peer peer, const std::filesystem::path& trusted, const std::function<void(SSL_CTX*)>& configure = {})
-      : peer_(std::move(peer)), context_(SSL_CTX_new(TLS_client_method()), SSL_CTX_free), tls_(nullptr, SSL_free) {
+  TlsPeer(Peer peer, const std::filesystem::path& trusted,
+          const std::function<void(SSL_CTX*)>& configure = {})
+      : peer_(std::move(peer)), context_(SSL_CTX_new(TLS_client_method()), SSL_CTX_free),
+        tls_(nullptr, SSL_free) {
     SSL_CTX_load_verify_locations(context_.get(), trusted.c_str(), nullptr);
     SSL_CTX_set_verify(context_.get(), SSL_VERIFY_PEER, nullptr);
     if (configure)
@@ -123,7 +126,9 @@ TEST_F(TlsServer, AnswersOverTls13) {
 
 TEST_F(TlsServer, AnswersOverTls12ButNothingOlder) {
   start_echo();
-  const auto at_most = [](int version) { return [version](SSL_CTX* c) { SSL_CTX_set_max_proto_version(c, version); }; };
+  const auto at_most = [](int version) {
+    return [version](SSL_CTX* c) { SSL_CTX_set_max_proto_version(c, version); };
+  };
 
   TlsPeer good(peer(), options_.certificate, at_most(TLS1_2_VERSION));
   ASSERT_TRUE(good.connected());
@@ -140,7 +145,8 @@ TEST_F(TlsServer, SpeaksHttp11ByAlpnOrNotAtAll) {
   start_echo();
   const auto offering = [](const std::string& protocols) {
     return [protocols](SSL_CTX* c) {
-      SSL_CTX_set_alpn_protos(c, reinterpret_cast<const unsigned char*>(protocols.data()), unsigned(protocols.size()));
+      SSL_CTX_set_alpn_protos(c, reinterpret_cast<const unsigned char*>(protocols.data()),
+                              unsigned(protocols.size()));
     };
   };
 
@@ -195,10 +201,13 @@ TEST_F(TlsServer, SendsALargeAnswerToASlowReaderWhole) {
 }
 
 TEST_F(TlsServer, TakesALargeBody) {
-  start([](auto exchange) { exchange->respond({.body = std::to_string(exchange->request().body.size()) + "."}); });
+  start([](auto exchange) {
+    exchange->respond({.body = std::to_string(exchange->request().body.size()) + "."});
+  });
   TlsPeer client(peer(), options_.certificate);
 
-  client.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n" + std::string(1'000'000, 'x'));
+  client.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n" +
+              std::string(1'000'000, 'x'));
 
   EXPECT_NE(client.receive_until("1000000.").find("200 OK"), std::string::npos);
 }
