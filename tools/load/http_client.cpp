@@ -9,6 +9,7 @@
 
 #include <array>
 #include <charconv>
+#include <limits>
 #include <stdexcept>
 
 namespace millrace::load {
@@ -52,7 +53,7 @@ asio::awaitable<Answer> fetch(Socket& socket, Call call) {
 
   beast::flat_buffer buffer;
   http::response_parser<http::buffer_body> parser;
-  parser.body_limit(boost::none);
+  parser.body_limit(std::numeric_limits<uint64_t>::max());
   co_await http::async_read_header(socket, buffer, parser, use_awaitable);
   Answer answer;
   answer.status = static_cast<int>(parser.get().result_int());

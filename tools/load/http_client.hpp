@@ -35,7 +35,8 @@ struct Call {
   std::function<bool(const SseEvent&)> on_event = {};  // until it returns false; absent: the answer is no stream
 };
 
-/// Sends a request and reads the whole answer, events as they come. Throws boost::system::system_error.
+/// Sends a request and reads the whole answer, events as they come. Throws boost::system::system_error. (Name the call: g++ 12
+/// destroys an aggregate twice that is built inside a co_await expression.)
 asio::awaitable<Answer> fetch(Socket& socket, Call call);
 asio::awaitable<Socket> connect(const Endpoint& endpoint);
 

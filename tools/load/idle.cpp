@@ -17,7 +17,8 @@ asio::awaitable<void> open_some(const Target& target, int count, IdleConnections
   for (int i = 0; i < count; ++i) {
     try {
       Socket socket = co_await connect(target.endpoint);
-      if ((co_await fetch(socket, {.method = "GET", .target = "/ready"})).status == 200)
+      Call call{.method = "GET", .target = "/ready"};
+      if ((co_await fetch(socket, std::move(call))).status == 200)
         idle.sockets.push_back(std::move(socket));
       else
         ++idle.failed;
@@ -27,26 +28,26 @@ asio::awaitable<void> open_some(const Target& target, int count, IdleConnections
   }
 }
 
-std::vector<StreamOutcome> run_group(const Target& target, int streams, int tokens, uint64_t seed) {
+bool run_group(const Target& target, const IdleOptions& options, const std::string& what) {
   asio::io_context loop;
-  std::vector<StreamOutcome> outcomes(static_cast<size_t>(streams));
+  std::vector<StreamOutcome> outcomes(static_cast<size_t>(options.streams));
+  const auto begin = Clock::now();
   for (size_t i = 0; i < outcomes.size(); ++i)
-    co_spawn(loop, run_completion(target, tokens, seed + i, outcomes[i]), asio::detached);
+    co_spawn(loop, run_completion(target, options.tokens, i, outcomes[i]), asio::detached);
   loop.run();
-  return outcomes;
+  return tell(what, outcomes, milliseconds_since(begin) / 1000);
 }
 
 } // namespace
 
 bool run_idle(const Target& target, const IdleOptions& options) {
-  auto begin = Clock::now();
-  bool good = tell("alone", run_group(target, options.streams, options.tokens, 1), milliseconds_since(begin) / 1000);
+  bool good = run_group(target, options, "alone");
 
   constexpr int kAtOnce = 100;
   asio::io_context loop;
   IdleConnections idle;
   const ProcessUsage before = usage_of(target.pid);
-  begin = Clock::now();
+  const auto begin = Clock::now();
   for (int i = 0; i < kAtOnce; ++i)
     co_spawn(loop, open_some(target, options.connections / kAtOnce, idle), asio::detached);
   loop.run();
@@ -58,8 +59,7 @@ bool run_idle(const Target& target, const IdleOptions& options) {
     say("  %.1f KiB of the server's memory each",
         static_cast<double>(opened.resident_bytes - before.resident_bytes) / 1024 / static_cast<double>(idle.sockets.size()));
 
-  begin = Clock::now();
-  good = tell("beside them", run_group(target, options.streams, options.tokens, 1), milliseconds_since(begin) / 1000) && good;
+  good = run_group(target, options, "beside them") && good;
 
   size_t alive = 0;
   asio::io_context again;

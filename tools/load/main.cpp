@@ -37,7 +37,8 @@ Target find_target(const Options& options) {
   asio::io_context loop;
   const auto ask = [&]() -> asio::awaitable<std::string> {
     Socket socket = co_await connect(target.endpoint);
-    co_return (co_await fetch(socket, {.method = "GET", .target = "/v1/models"})).body;
+    Call call{.method = "GET", .target = "/v1/models"};
+    co_return (co_await fetch(socket, std::move(call))).body;
   };
   auto answer = co_spawn(loop, ask(), asio::use_future);
   loop.run();

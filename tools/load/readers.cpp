@@ -27,10 +27,10 @@ asio::awaitable<void> follow(const Target& target, std::string stream, Reader& r
     const auto each = [&](const SseEvent& event) {
       if (event.data.find("\"type\":\"done\"") != std::string::npos)
         done = true;
-      if (event.id.empty())
+      if (!is_numbered(event))
         return true;
       if (!check.next(event.id)) {
-        outcome.trouble = "event " + event.id + " in the place of " + std::to_string(check.expected() - 1);
+        outcome.trouble = "event " + event.id + " out of its turn";
         return false;
       }
       reader.text += event.data;
@@ -41,8 +41,8 @@ asio::awaitable<void> follow(const Target& target, std::string stream, Reader& r
       last = Clock::now();
       return true;
     };
-    const Answer answer =
-        co_await fetch(socket, {.method = "GET", .target = "/v1/streams/" + stream + "?from_seq=0", .on_event = each});
+    Call call{.method = "GET", .target = "/v1/streams/" + stream + "?from_seq=0", .on_event = each};
+    const Answer answer = co_await fetch(socket, std::move(call));
     outcome.status = answer.status;
     outcome.complete = done && outcome.trouble.empty();
     if (!outcome.complete && outcome.trouble.empty())
@@ -57,9 +57,8 @@ asio::awaitable<void> stall(const Target& target, std::string stream, const bool
   try {
     Socket socket = co_await connect(target.endpoint);
     socket.set_option(asio::socket_base::receive_buffer_size(4096));
-    co_await fetch(socket, {.method = "GET",
-                            .target = "/v1/streams/" + stream + "?from_seq=0",
-                            .on_event = [](const SseEvent&) { return false; }});
+    Call call{.method = "GET", .target = "/v1/streams/" + stream + "?from_seq=0", .on_event = [](const SseEvent&) { return false; }};
+    co_await fetch(socket, std::move(call));
     asio::steady_timer timer(co_await asio::this_coro::executor);
     while (!over) {
       timer.expires_after(std::chrono::milliseconds(50));
@@ -78,11 +77,12 @@ asio::awaitable<void> open_stream(const Target& target, int tokens, uint64_t see
       if (!answer.stream.empty())
         opened(answer.stream);
     };
-    const Answer answer = co_await fetch(socket, {.method = "POST",
-                                                  .target = "/v1/completions",
-                                                  .body = completion_body(tokens, seed),
-                                                  .on_head = on_head,
-                                                  .on_event = [](const SseEvent&) { return true; }});
+    Call call{.method = "POST",
+              .target = "/v1/completions",
+              .body = completion_body(tokens, seed),
+              .on_head = on_head,
+              .on_event = [](const SseEvent&) { return true; }};
+    const Answer answer = co_await fetch(socket, std::move(call));
     failed = answer.status != 200 || answer.stream.empty();
   } catch (const std::exception& error) {
     say("the stream: %s", error.what());

@@ -61,21 +61,28 @@ inline double milliseconds_since(Clock::time_point begin) {
 /// The body of a streamed completion with draws of its own.
 std::string completion_body(int tokens, uint64_t seed);
 
-/// Follows the numbers of one stream.
+/// Whether the id is this event's own: those of other native events tell where the stream stands.
+inline bool is_numbered(const SseEvent& event) {
+  return !event.id.empty() && (event.name.empty() || event.name == "token" || event.name == "finished");
+}
+
+/// Follows the numbers of one stream by its SSE ids, "choice:seq" of choice 0.
 class SequenceCheck {
 public:
-  /// An SSE id, "choice:seq" of choice 0. False if it is not the next one.
+  /// Each numbered event has an id of its own, or an id may stand for those before it as well, whose text came with it.
+  explicit SequenceCheck(bool each = true) : each_(each) {}
+  /// False if this is not what comes next.
   bool next(const std::string& id);
   int64_t expected() const { return expected_; }
-  void expect(int64_t seq) { expected_ = seq; }
 
 private:
+  bool each_;
   int64_t expected_ = 0;
 };
 
 /// One stream as its reader saw it.
 struct StreamOutcome {
-  bool complete = false; // [DONE] or done, and every number in its turn
+  bool complete = false; // it ended as it should, and every number came in its turn
   std::string trouble;   // why not
   int status = 0;
   int64_t tokens = 0;

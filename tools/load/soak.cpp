@@ -35,7 +35,7 @@ asio::awaitable<bool> read_some(Socket& socket, Call call, int64_t leave_at, Seq
     ended = ended || event.data == "[DONE]" || event.data.find("\"type\":\"done\"") != std::string::npos;
     if (event.data.starts_with("{\"error\""))
       ++tally.troubles[event.data];
-    if (event.id.empty())
+    if (!is_numbered(event))
       return true;
     if (!check.next(event.id)) {
       ++tally.troubles["an event out of its turn"];
@@ -57,15 +57,15 @@ asio::awaitable<void> run_clients(const Target& target, int tokens, uint64_t see
       const uint64_t mind = random() % 4; // two of four read to the end
       const int64_t leave_at = mind < 2 ? -1 : static_cast<int64_t>(1 + random() % static_cast<uint64_t>(tokens));
       Socket socket = co_await connect(target.endpoint);
-      SequenceCheck check;
+      SequenceCheck check(false);
       std::string stream;
       int status = 0;
       // Who means to come back says so: else a stream ends with its reader.
       std::string body = completion_body(tokens, random());
       if (mind == 2)
         body.insert(1, R"("survive_disconnect":true,)");
-      const bool ended = co_await read_some(
-          socket, {.method = "POST", .target = "/v1/completions", .body = std::move(body)}, leave_at, check, tally, stream, status);
+      Call call{.method = "POST", .target = "/v1/completions", .body = std::move(body)};
+      const bool ended = co_await read_some(socket, std::move(call), leave_at, check, tally, stream, status);
       if (status == 429) {
         ++tally.busy;
         timer.expires_after(std::chrono::milliseconds(200));
@@ -74,10 +74,12 @@ asio::awaitable<void> run_clients(const Target& target, int tokens, uint64_t see
         ++tally.troubles["status " + std::to_string(status)];
       } else if (ended) {
         ++tally.whole;
+        if (check.expected() != tokens + 1)
+          ++tally.troubles["a stream that is not whole"];
       } else if (mind == 2) {
         Socket again = co_await connect(target.endpoint);
-        const std::string from = "/v1/streams/" + stream + "?from_seq=" + std::to_string(check.expected());
-        if (co_await read_some(again, {.method = "GET", .target = from}, -1, check, tally, stream, status))
+        Call rest{.method = "GET", .target = "/v1/streams/" + stream + "?from_seq=" + std::to_string(check.expected())};
+        if (co_await read_some(again, std::move(rest), -1, check, tally, stream, status) && check.expected() == tokens + 1)
           ++tally.rejoined;
         else
           ++tally.troubles["a rejoined stream without an end, status " + std::to_string(status)];

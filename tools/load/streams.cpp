@@ -19,7 +19,9 @@ bool SequenceCheck::next(const std::string& id) {
   int64_t seq = -1;
   if (colon != std::string::npos)
     std::from_chars(id.data() + colon + 1, id.data() + id.size(), seq);
-  return seq == expected_++;
+  const bool good = each_ ? seq == expected_ : seq >= expected_;
+  expected_ = seq + 1;
+  return good;
 }
 
 asio::awaitable<void> run_completion(const Target& target, int tokens, uint64_t seed, StreamOutcome& outcome) {
@@ -27,7 +29,7 @@ asio::awaitable<void> run_completion(const Target& target, int tokens, uint64_t 
     Socket socket = co_await connect(target.endpoint);
     const auto begin = Clock::now();
     auto last = begin;
-    SequenceCheck check;
+    SequenceCheck check(false); // a token without a whole character has no chunk of its own
     bool done = false;
     const auto each = [&](const SseEvent& event) {
       if (event.data == "[DONE]") {
@@ -38,10 +40,10 @@ asio::awaitable<void> run_completion(const Target& target, int tokens, uint64_t 
         outcome.trouble = event.data;
         return false;
       }
-      if (event.id.empty())
+      if (!is_numbered(event))
         return true;
       if (!check.next(event.id)) {
-        outcome.trouble = "event " + event.id + " in the place of " + std::to_string(check.expected() - 1);
+        outcome.trouble = "event " + event.id + " out of its turn";
         return false;
       }
       if (outcome.tokens++ == 0)
@@ -51,14 +53,14 @@ asio::awaitable<void> run_completion(const Target& target, int tokens, uint64_t 
       last = Clock::now();
       return true;
     };
-    const Answer answer = co_await fetch(socket, {.method = "POST",
-                                                  .target = "/v1/completions",
-                                                  .body = completion_body(tokens, seed),
-                                                  .on_event = each});
+    Call call{.method = "POST", .target = "/v1/completions", .body = completion_body(tokens, seed), .on_event = each};
+    const Answer answer = co_await fetch(socket, std::move(call));
     outcome.status = answer.status;
-    outcome.complete = done && outcome.trouble.empty();
+    outcome.complete = done && outcome.trouble.empty() && check.expected() == tokens + 1; // its end has a number, too
     if (!outcome.complete && outcome.trouble.empty())
-      outcome.trouble = answer.status == 200 ? "ended without [DONE]" : "status " + std::to_string(answer.status);
+      outcome.trouble = answer.status != 200 ? "status " + std::to_string(answer.status)
+                        : done               ? "only " + std::to_string(check.expected()) + " events"
+                                             : "ended without [DONE]";
   } catch (const std::exception& error) {
     outcome.trouble = error.what();
   }
