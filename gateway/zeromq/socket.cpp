@@ -21,8 +21,10 @@ namespace {
 
 constexpr int kLingerMs = 200;
 constexpr int kHandshakeMs = 3'000;
-constexpr int kHeartbeatMs = 2'000;
-constexpr int kSilenceMs = 6'000; // a peer that leaves three heartbeats unanswered is gone
+constexpr int kKeepaliveIdleS = 30; // a host that is silent for so long is asked
+constexpr int kKeepaliveIntervalS = 10;
+constexpr int kKeepaliveProbes = 3; // and after so many questions without an answer it is gone
+constexpr int kUnacknowledgedMs = 60'000;
 constexpr int kBacklog = 128;
 
 [[noreturn]] void refuse(std::errc code, const std::string& endpoint, const std::string& why) {
@@ -122,9 +124,13 @@ zmq::socket_t bind_socket(zmq::context_t& context, zmq::socket_type type, const 
   socket.set(zmq::sockopt::ipv6, endpoint.starts_with("tcp://["));
   socket.set(zmq::sockopt::backlog, kBacklog);
   socket.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
-  socket.set(zmq::sockopt::heartbeat_ivl, kHeartbeatMs);
-  socket.set(zmq::sockopt::heartbeat_timeout, kSilenceMs);
-  socket.set(zmq::sockopt::heartbeat_ttl, kSilenceMs);
+  // Not ZMTP's heartbeats: their timer writes to a connection that was lost while its input waited for room in our queue,
+  // and libzmq 4.3 then ends the process (an assertion, !_io_error).
+  socket.set(zmq::sockopt::tcp_keepalive, 1);
+  socket.set(zmq::sockopt::tcp_keepalive_idle, kKeepaliveIdleS);
+  socket.set(zmq::sockopt::tcp_keepalive_intvl, kKeepaliveIntervalS);
+  socket.set(zmq::sockopt::tcp_keepalive_cnt, kKeepaliveProbes);
+  socket.set(zmq::sockopt::tcp_maxrt, kUnacknowledgedMs);
   socket.set(zmq::sockopt::maxmsgsize, limits.max_frame_bytes);
   socket.set(zmq::sockopt::rcvhwm, limits.receive_queue);
   socket.set(zmq::sockopt::sndhwm, limits.send_queue);

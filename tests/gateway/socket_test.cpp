@@ -65,7 +65,9 @@ TEST(BindSocket, SetsEveryLimit) {
   EXPECT_EQ(socket.get(zmq::sockopt::rcvhwm), 10);
   EXPECT_EQ(socket.get(zmq::sockopt::sndhwm), 10);
   EXPECT_EQ(socket.get(zmq::sockopt::handshake_ivl), 3'000);
-  EXPECT_EQ(socket.get(zmq::sockopt::heartbeat_ivl), 2'000);
+  EXPECT_EQ(socket.get(zmq::sockopt::heartbeat_ivl), 0); // see socket.cpp
+  EXPECT_EQ(socket.get(zmq::sockopt::tcp_keepalive), 1);
+  EXPECT_EQ(socket.get(zmq::sockopt::tcp_maxrt), 60'000);
   EXPECT_FALSE(socket.get(zmq::sockopt::ipv6));
 }
 
