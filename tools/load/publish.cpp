@@ -303,7 +303,7 @@ double publish_millrace(const PublishOptions& options, int64_t per_stream, const
       // A pipeline waits for its device; this one waits for the door, so that the queue between them stays short.
       if (++told % 1024 == 0)
         while (told - gateway.stats().sent > 8 * 1024)
-          std::this_thread::yield();
+          std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
   while (gateway.stats().sent < told)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
