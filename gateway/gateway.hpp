@@ -1,7 +1,7 @@
 #pragma once
 
-// The edge: the streams of a server and the ZeroMQ door to them. Other doors are opened beside it, on the same
-// streams.
+// The edge: the streams of a server and the ZeroMQ door to them. Other doors are opened beside it, on the
+// same streams.
 
 #include "gateway/backend.hpp"
 #include "gateway/streams.hpp"
@@ -50,8 +50,8 @@ struct GatewayStats {
 
 class Gateway {
 public:
-  /// Binds and starts the thread. Throws std::system_error naming the endpoint or the folder. Refuses endpoints
-  /// that are not loopback or ipc, unless they are allowed and have keys.
+  /// Binds and starts the thread. Throws std::system_error naming the endpoint or the folder. Refuses
+  /// endpoints that are not loopback or ipc, unless they are allowed and have keys.
   Gateway(const GatewayOptions& options, Backend backend);
   /// Closes the sockets (what is queued for subscribers gets 200 ms to leave) and ends the thread.
   ~Gateway();

@@ -213,8 +213,8 @@ void StreamLog::read_preamble(Stream& stream, Cursor& cursor, size_t& budget, Pi
   }
 }
 
-/// The choice whose reader has come the least far gives the next event. One lag ends up in the piece; a choice with
-/// another has to wait for the next piece.
+/// The choice whose reader has come the least far gives the next event. One lag ends up in the piece; a
+/// choice with another has to wait for the next piece.
 void StreamLog::read_numbered(Stream& stream, Cursor& cursor, size_t& budget, Piece& piece) {
   std::vector<bool> waits(stream.choices.size());
   for (size_t i = 0; i < stream.choices.size(); ++i) {

@@ -32,8 +32,8 @@ struct LoggedEvent {
 /// Where a reader stands in a stream.
 struct Cursor {
   std::vector<int64_t> next = {}; // of each choice; missing ones stand at 0
-  size_t preamble = 0;            // place in the preamble (Started, PromptLogprobs): what comes before was read
-  bool ended = false;             // the last event was read
+  size_t preamble = 0; // place in the preamble (Started, PromptLogprobs): what comes before was read
+  bool ended = false;  // the last event was read
   std::vector<int64_t> live_from = {}; // set by the first read: what came before was told already
 };
 
@@ -67,10 +67,10 @@ public:
   /// What one read brings.
   struct Piece {
     std::vector<LoggedEvent> events; // preamble, then numbered ones, then the last one
-    std::optional<Lag> lag;          // the cursor jumped before these: events between wanted and held are gone
-    bool more = false;               // the budget ended before the log did
-    bool known = false;              // false: there is no such stream (any more)
-    size_t again = 0;                // numbered events that were told before the reader came
+    std::optional<Lag> lag; // the cursor jumped before these: events between wanted and held are gone
+    bool more = false;      // the budget ended before the log did
+    bool known = false;     // false: there is no such stream (any more)
+    size_t again = 0;       // numbered events that were told before the reader came
   };
 
   /// `erased` hears of each stream that leaves the log by itself; it must not call back.

@@ -12,7 +12,8 @@ namespace millrace {
 /// ids that collide.
 struct SecretHash {
   size_t operator()(const StreamId& id) const noexcept {
-    const __uint128_t product = static_cast<__uint128_t>(word(id, 0) ^ word(kKey, 0)) * (word(id, 8) ^ word(kKey, 8));
+    const __uint128_t product =
+        static_cast<__uint128_t>(word(id, 0) ^ word(kKey, 0)) * (word(id, 8) ^ word(kKey, 8));
     return static_cast<size_t>(product ^ product >> 64);
   }
 

@@ -32,9 +32,9 @@ using Verdict = StreamLog::Verdict;
 
 constexpr size_t kMaxOutboxBytes = 64u << 20;
 constexpr size_t kOutboxOverhead = sizeof(LoggedEvent) + 64;
-constexpr size_t kEntryOverhead = 512;             // besides strings: what is kept here for a stream
-constexpr size_t kSnapshotPiece = 256u << 10;      // read under one lock
-constexpr size_t kMaxSnapshotText = 4u << 20;      // half of what a frame may hold
+constexpr size_t kEntryOverhead = 512;        // besides strings: what is kept here for a stream
+constexpr size_t kSnapshotPiece = 256u << 10; // read under one lock
+constexpr size_t kMaxSnapshotText = 4u << 20; // half of what a frame may hold
 constexpr Limits kAnyModel{.vocab_size = std::numeric_limits<int32_t>::max(),
                            .context_length = std::numeric_limits<int32_t>::max()};
 constexpr std::string_view kCurve = "curve:";
@@ -56,8 +56,8 @@ Bytes hash_of(Generate& request) {
   const std::string body = writer.take();
   Bytes hash{std::string(EVP_MAX_MD_SIZE, '\0')};
   unsigned int size = 0;
-  if (EVP_Digest(body.data(), body.size(), reinterpret_cast<unsigned char*>(hash.data.data()), &size, EVP_sha256(),
-                 nullptr) != 1)
+  if (EVP_Digest(body.data(), body.size(), reinterpret_cast<unsigned char*>(hash.data.data()), &size,
+                 EVP_sha256(), nullptr) != 1)
     throw std::runtime_error("SHA-256 is not available");
   hash.data.resize(size);
   return hash;
@@ -219,7 +219,8 @@ std::variant<Streams::Opened, Failure> Streams::State::open(Generate request, co
   if (!request.sampling.seed)
     request.sampling.seed = random_seed();
   Entry entry{.owner = who.name, .readers = request.readers, .hash = hash, .key = request.idempotency_key};
-  entry.trail = {.stream = to_hex(id).substr(0, 8), .origin = origin, .principal = who.name, .reasons = {}, .error = {}};
+  entry.trail = {
+      .stream = to_hex(id).substr(0, 8), .origin = origin, .principal = who.name, .reasons = {}, .error = {}};
   entry.times.opened = Clock::now();
   entry.times.max_tokens = request.max_tokens.value_or(0);
   begin(request, std::move(entry), Clock::now()); // before the backend is called, so that no event is missed
@@ -294,10 +295,11 @@ void Streams::State::detach() {
 // ---- what an earlier process left ----
 
 Streams::State::State(const StreamsOptions& options, Backend backend)
-    : options_(options), backend_(std::move(backend)), log_({.stream_bytes = options.stream_log_bytes,
-                                                             .total_bytes = options.total_log_bytes,
-                                                             .ttl = options.log_ttl},
-                                                            [this](const StreamId& stream) { forget(stream); }) {
+    : options_(options), backend_(std::move(backend)),
+      log_({.stream_bytes = options.stream_log_bytes,
+            .total_bytes = options.total_log_bytes,
+            .ttl = options.log_ttl},
+           [this](const StreamId& stream) { forget(stream); }) {
   if (options_.log_dir.empty())
     return;
   journal_ = std::make_unique<Journal>(JournalOptions{.folder = options_.log_dir});
@@ -307,7 +309,8 @@ Streams::State::State(const StreamsOptions& options, Backend backend)
 void Streams::State::recover(RecoveredStream recovered) {
   JournalHead& head = recovered.head;
   const StreamId id = head.generate.request;
-  const auto age = std::max(std::chrono::system_clock::now() - recovered.touched, std::chrono::system_clock::duration{});
+  const auto age =
+      std::max(std::chrono::system_clock::now() - recovered.touched, std::chrono::system_clock::duration{});
   const auto now = Clock::now();
   const auto touched = now - std::chrono::duration_cast<Clock::duration>(age);
   Entry entry{.owner = head.principal,
@@ -315,7 +318,11 @@ void Streams::State::recover(RecoveredStream recovered) {
               .hash = head.body_hash,
               .key = head.generate.idempotency_key,
               .admitted = true};
-  entry.trail = {.stream = to_hex(id).substr(0, 8), .origin = kJournal, .principal = head.principal, .reasons = {}, .error = {}};
+  entry.trail = {.stream = to_hex(id).substr(0, 8),
+                 .origin = kJournal,
+                 .principal = head.principal,
+                 .reasons = {},
+                 .error = {}};
   if (validate(head.generate, kAnyModel) || !begin(head.generate, std::move(entry), touched)) {
     journal_->forget(id);
     return;

@@ -1,8 +1,8 @@
 #pragma once
 
-// All streams of a server, shared by its doors: who opened them, what was said, who waits for more. ZeroMQ and
-// HTTP open, read and cancel through this one class, and so does the journal that lets streams outlive the
-// process. Thread-safe; nothing here waits for a socket, a disk or a reader.
+// All streams of a server, shared by its doors: who opened them, what was said, who waits for more. ZeroMQ
+// and HTTP open, read and cancel through this one class, and so does the journal that lets streams outlive
+// the process. Thread-safe; nothing here waits for a socket, a disk or a reader.
 
 #include "gateway/backend.hpp"
 #include "gateway/principal.hpp"
@@ -23,13 +23,13 @@ class Metrics;    // gateway/metrics.hpp
 class RequestLog; // gateway/request_log.hpp
 
 struct StreamsOptions {
-  size_t stream_log_bytes = 8u << 20;        // of one stream; the oldest events go first
-  size_t total_log_bytes = 256u << 20;       // of all streams; the oldest ended streams go first
-  std::chrono::milliseconds log_ttl{300'000}; // of an ended stream
-  std::filesystem::path log_dir = {};        // where streams outlive the process; empty: they do not
-  std::string model_fingerprint = {};        // what a journal must have been written with to be resumed
-  std::shared_ptr<Metrics> metrics = {};         // may be absent
-  std::shared_ptr<RequestLog> request_log = {};  // may be absent
+  size_t stream_log_bytes = 8u << 20;           // of one stream; the oldest events go first
+  size_t total_log_bytes = 256u << 20;          // of all streams; the oldest ended streams go first
+  std::chrono::milliseconds log_ttl{300'000};   // of an ended stream
+  std::filesystem::path log_dir = {};           // where streams outlive the process; empty: they do not
+  std::string model_fingerprint = {};           // what a journal must have been written with to be resumed
+  std::shared_ptr<Metrics> metrics = {};        // may be absent
+  std::shared_ptr<RequestLog> request_log = {}; // may be absent
 };
 
 struct StreamsStats {
@@ -37,17 +37,17 @@ struct StreamsStats {
   uint64_t unexpected_events = 0; // dropped: the stream has ended or never was
   uint64_t stale_events = 0;      // dropped: of an owner that lost the sequence
   uint64_t out_of_order_events = 0;
-  uint64_t replayed = 0;          // numbered events that were read again
-  uint64_t lagging = 0;           // readers whose next event had left the log
-  uint64_t unsent = 0;            // not handed to the broadcasting door, which was too far behind
-  size_t outbox = 0;              // events that wait for it
-  size_t streams = 0, bytes = 0;  // of the log
+  uint64_t replayed = 0;         // numbered events that were read again
+  uint64_t lagging = 0;          // readers whose next event had left the log
+  uint64_t unsent = 0;           // not handed to the broadcasting door, which was too far behind
+  size_t outbox = 0;             // events that wait for it
+  size_t streams = 0, bytes = 0; // of the log
 };
 
 class Streams {
 public:
-  /// With a log_dir: reads what an earlier process left there. Throws std::system_error naming the path if the
-  /// folder is not usable.
+  /// With a log_dir: reads what an earlier process left there. Throws std::system_error naming the path if
+  /// the folder is not usable.
   Streams(const StreamsOptions& options, Backend backend);
   ~Streams();
   Streams(const Streams&) = delete;
@@ -61,8 +61,8 @@ public:
     StreamId stream;
     bool joined = false; // the same request was made before: this is its stream
   };
-  /// Admits a request. A seed is drawn if it has none. The same body again (under the same id, or with the same
-  /// idempotency key of the same principal) joins the earlier stream; another body is a conflict.
+  /// Admits a request. A seed is drawn if it has none. The same body again (under the same id, or with the
+  /// same idempotency key of the same principal) joins the earlier stream; another body is a conflict.
   std::variant<Opened, Failure> open(Generate request, const Principal& who, const Origin& origin = {});
   /// unknown_request for streams that are not there and for those of others, alike.
   std::optional<Failure> cancel(const StreamId& stream, const Principal& who, const Origin& origin = {});
@@ -79,8 +79,8 @@ public:
   /// does not take them all goes on from a copy of the cursor: see advance().
   Piece read(const StreamId& stream, Cursor& cursor, size_t max_bytes);
 
-  /// Told on a thread of the pipeline, under a lock: only take note, e.g. post to a loop. Many events may make
-  /// one call.
+  /// Told on a thread of the pipeline, under a lock: only take note, e.g. post to a loop. Many events may
+  /// make one call.
   class Watcher {
   public:
     virtual ~Watcher() = default;

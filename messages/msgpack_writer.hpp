@@ -41,7 +41,8 @@ public:
   }
 
 private:
-  /// The string is room, of which the first bytes are written: appending to it costs more than writing into it.
+  /// The string is room, of which the first bytes are written: appending to it costs more than writing into
+  /// it.
   struct Frame {
     std::string bytes = {};
     size_t size = 0;

@@ -167,7 +167,8 @@ milliseconds ZeroMqDoor::State::sleep_time() const {
     return milliseconds(0);
   if (publisher_.waiting())
     return milliseconds(1);
-  const milliseconds idle = std::clamp(std::min(options_.heartbeat, options_.log_ttl) / 2, milliseconds(1), kLongestSleep);
+  const milliseconds idle =
+      std::clamp(std::min(options_.heartbeat, options_.log_ttl) / 2, milliseconds(1), kLongestSleep);
   return replies_.waiting() || follows_.stalled() ? std::min(idle, retry_) : idle;
 }
 
@@ -218,7 +219,8 @@ void ZeroMqDoor::State::keep_house() {
   streams_.expire();
   streams_.tell_subscriptions(static_cast<int64_t>(publisher_.in_force()));
   follows_.sweep();
-  housekeeping_ = Clock::now() + std::clamp(std::min(options_.heartbeat, options_.log_ttl) / 4, milliseconds(0), kLongestSleep);
+  housekeeping_ = Clock::now() + std::clamp(std::min(options_.heartbeat, options_.log_ttl) / 4,
+                                            milliseconds(0), kLongestSleep);
 }
 
 void ZeroMqDoor::State::tell_stats() {
@@ -304,8 +306,9 @@ void ZeroMqDoor::State::handle(const Received& from, const Look& request) {
 
 void ZeroMqDoor::State::handle(const Received& from, const Stats& request) {
   if (request.max_requests < 0 || request.max_requests > kMaxRequestsTold)
-    return reject(from.client, {}, {Error::invalid_field, "max_requests",
-                                    "must be in 0 … " + std::to_string(kMaxRequestsTold)});
+    return reject(
+        from.client, {},
+        {Error::invalid_field, "max_requests", "must be in 0 … " + std::to_string(kMaxRequestsTold)});
   replies_.send(from.client, to_frame(streams_.server_stats(request.max_requests)));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// ZeroMQ in, ZeroMQ out: one thread that owns all sockets of the door. The protocol is in messages/PROTOCOL.md.
+// ZeroMQ in, ZeroMQ out: one thread that owns all sockets of the door. The protocol is in
+// messages/PROTOCOL.md.
 
 #include "gateway/streams.hpp"
 #include "gateway/zeromq/curve.hpp"
@@ -15,11 +16,11 @@ struct ZeroMqDoorOptions {
   std::string requests = "tcp://127.0.0.1:5555"; // ROUTER; port 0 or * picks a free one
   std::string events = "tcp://127.0.0.1:5556";   // XPUB
   std::chrono::milliseconds heartbeat{2'000};    // idle streams
-  std::chrono::milliseconds log_ttl{300'000};    // how long ended streams are kept: no need to look more often
-  size_t max_subscriptions = 100'000;            // topics in force, each for any number of peers
-  int subscriber_queue = 10'000;                 // events that wait for one subscriber; beyond it loses some
-  CurveOptions curve = {};                       // keys of both sockets
-  bool allow_remote = false;                     // endpoints that are not loopback; with keys only
+  std::chrono::milliseconds log_ttl{300'000}; // how long ended streams are kept: no need to look more often
+  size_t max_subscriptions = 100'000;         // topics in force, each for any number of peers
+  int subscriber_queue = 10'000;              // events that wait for one subscriber; beyond it loses some
+  CurveOptions curve = {};                    // keys of both sockets
+  bool allow_remote = false;                  // endpoints that are not loopback; with keys only
 };
 
 /// Odd things are counted and not printed, since a client could fill a disk.

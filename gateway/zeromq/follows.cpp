@@ -48,7 +48,11 @@ std::optional<Failure> Follows::begin(const Client& client, const Follow& reques
   }
   Follower& follower = followers_[key];
   const bool queued = follower.queued;
-  follower = {.client = client, .cursor = {}, .acknowledged = request.from_seq, .window = request.window, .queued = queued};
+  follower = {.client = client,
+              .cursor = {},
+              .acknowledged = request.from_seq,
+              .window = request.window,
+              .queued = queued};
   follower.acknowledged.resize(choices);
   follower.cursor.next = follower.acknowledged;
   queue(key, follower);
@@ -113,7 +117,8 @@ Follows::Step Follows::step(const StreamId& stream, Follower& follower, size_t& 
       return Step::idle;
   }
   Cursor read = follower.cursor;
-  Streams::Piece piece = streams_.read(stream, read, std::min<size_t>(kPiece, std::max<int64_t>(credit, 1) * kUsualEvent));
+  Streams::Piece piece =
+      streams_.read(stream, read, std::min<size_t>(kPiece, std::max<int64_t>(credit, 1) * kUsualEvent));
   follower.cursor.live_from = read.live_from;
   if (!piece.known) {
     zmq::message_t frame =

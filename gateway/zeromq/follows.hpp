@@ -1,7 +1,7 @@
 #pragma once
 
-// Readers that are sent whole streams over the ROUTER at their own pace: what they have credit for leaves, the
-// rest stays in the log. One that stalls costs its cursor and nothing else.
+// Readers that are sent whole streams over the ROUTER at their own pace: what they have credit for leaves,
+// the rest stays in the log. One that stalls costs its cursor and nothing else.
 
 #include "gateway/zeromq/replies.hpp"
 
@@ -18,9 +18,9 @@ class Follows {
 public:
   Follows(Streams& streams, Replies& replies) : streams_(streams), replies_(replies) {}
 
-  /// Begins to follow, in place of an earlier follow of the same stream by the client. Its Ack is the caller's and goes
-  /// first: nothing is sent while something waits for the client. Refuses more than a client, or all together,
-  /// may have.
+  /// Begins to follow, in place of an earlier follow of the same stream by the client. Its Ack is the
+  /// caller's and goes first: nothing is sent while something waits for the client. Refuses more than a
+  /// client, or all together, may have.
   std::optional<Failure> begin(const Client& client, const Follow& request);
   /// Gives credit for what was read.
   void acknowledge(const Client& client, const Read& request);

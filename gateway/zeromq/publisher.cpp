@@ -16,8 +16,8 @@ constexpr int64_t kMaxCurveFrame = 1'024; // its handshake carries keys and the 
 constexpr int kReceiveQueue = 1'000;
 constexpr int kNoDescriptor = -1;
 constexpr size_t kMaxHeldBytes = 64u << 20; // of all topics together
-constexpr size_t kPiece = 4'096; // events that were kept back, before it is the turn of others
-constexpr size_t kTurn = 8;      // of one topic
+constexpr size_t kPiece = 4'096;            // events that were kept back, before it is the turn of others
+constexpr size_t kTurn = 8;                 // of one topic
 
 size_t charge(const LoggedEvent& event) {
   return sizeof event + event.body.size();
@@ -48,12 +48,11 @@ const void* metadata_address(const zmq::message_t& frame) {
 
 Publisher::Publisher(zmq::context_t& context, const std::string& endpoint, int queue,
                      size_t max_subscriptions, const SocketAccess& access, std::chrono::milliseconds patience)
-    : socket_(bind_socket(
-          context, zmq::socket_type::xpub, endpoint,
-          {.max_frame_bytes = access.secret_key.empty() ? kMaxIncomingFrame : kMaxCurveFrame,
-           .receive_queue = kReceiveQueue,
-           .send_queue = queue},
-          access)),
+    : socket_(bind_socket(context, zmq::socket_type::xpub, endpoint,
+                          {.max_frame_bytes = access.secret_key.empty() ? kMaxIncomingFrame : kMaxCurveFrame,
+                           .receive_queue = kReceiveQueue,
+                           .send_queue = queue},
+                          access)),
       patience_(patience), authenticated_(!access.secret_key.empty()), quarter_(std::max(1, queue / 4)),
       max_subscriptions_(max_subscriptions) {}
 
@@ -163,14 +162,15 @@ bool Publisher::try_send(LoggedEvent& event) {
   return true;
 }
 
-/// The queue of a subscriber without room took at least as long to fill as the last three quarters of one took to send. If
-/// that is more than the patience, nobody reads there, and waiting would only delay the topic's other readers.
+/// The queue of a subscriber without room took at least as long to fill as the last three quarters of one
+/// took to send. If that is more than the patience, nobody reads there, and waiting would only delay the
+/// topic's other readers.
 bool Publisher::in_burst() const {
   return waiting() || Clock::now() - marks_[next_mark_] < patience_;
 }
 
-/// A subscriber without room loses the event, and libzmq leaves it out of its topics until it has read half of
-/// its queue: it does not hold up what comes next.
+/// A subscriber without room loses the event, and libzmq leaves it out of its topics until it has read half
+/// of its queue: it does not hold up what comes next.
 void Publisher::send_or_drop(LoggedEvent& event) {
   if (try_send(event))
     return;
@@ -182,7 +182,8 @@ void Publisher::send_or_drop(LoggedEvent& event) {
 
 // ---- subscriptions ----
 
-bool Publisher::admit(size_t limit, const MayJoin& may_join, const std::function<void(const StreamId&)>& joined) {
+bool Publisher::admit(size_t limit, const MayJoin& may_join,
+                      const std::function<void(const StreamId&)>& joined) {
   zmq::message_t frame;
   for (size_t i = 0; i < limit; ++i) {
     if (!socket_.recv(frame, zmq::recv_flags::dontwait)) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// The fast path: one XPUB socket, one topic per stream. A subscriber that reads gets a moment to catch up after
-// a burst; for one that stalls it drops, without telling anybody; seq and replay make good for that.
+// The fast path: one XPUB socket, one topic per stream. A subscriber that reads gets a moment to catch up
+// after a burst; for one that stalls it drops, without telling anybody; seq and replay make good for that.
 
 #include "gateway/principal.hpp"
 #include "gateway/stream_log.hpp"
@@ -21,8 +21,8 @@ namespace millrace {
 class Publisher {
 public:
   using Clock = std::chrono::steady_clock;
-  /// How long a subscriber without room may read nothing, in a burst. libzmq tells of each half of a queue that was
-  /// read: who reads more than that in this time loses nothing.
+  /// How long a subscriber without room may read nothing, in a burst. libzmq tells of each half of a queue
+  /// that was read: who reads more than that in this time loses nothing.
   static constexpr std::chrono::milliseconds kPatience{1'000};
 
   /// Binds; throws as bind_socket does. `queue` is what may wait for one subscriber, in events;
@@ -31,8 +31,8 @@ public:
   Publisher(zmq::context_t& context, const std::string& endpoint, int queue, size_t max_subscriptions,
             const SocketAccess& access = {}, std::chrono::milliseconds patience = kPatience);
 
-  /// Sends [topic, header, body] to who subscribed to the stream, or, in a burst, keeps it back until flush() if one
-  /// of them has no room. Never blocks.
+  /// Sends [topic, header, body] to who subscribed to the stream, or, in a burst, keeps it back until flush()
+  /// if one of them has no room. Never blocks.
   void publish(LoggedEvent event);
   /// Sends what was kept back, as far as subscribers have room; who has none for too long loses events.
   /// Returns the number of events that left.
@@ -44,9 +44,9 @@ public:
   void flush_all();
 
   using MayJoin = std::function<bool(const StreamId&, const Principal&)>;
-  /// Reads up to `limit` waiting subscription frames and admits those whose topic is exactly one stream id that
-  /// the peer may join and that nobody else has claimed; calls `joined` for each, when it is in force. False if
-  /// nothing waits any more.
+  /// Reads up to `limit` waiting subscription frames and admits those whose topic is exactly one stream id
+  /// that the peer may join and that nobody else has claimed; calls `joined` for each, when it is in force.
+  /// False if nothing waits any more.
   bool admit(size_t limit, const MayJoin& may_join, const std::function<void(const StreamId&)>& joined);
   /// Whether a topic is in force for others: who subscribes first has it, until all its peers have gone.
   bool claimed_by_another(const StreamId& stream, const Principal& who) const;

@@ -14,8 +14,8 @@ constexpr int64_t kMaxIncomingFrame =
     kMaxFrameBytes + 1024;        // so that a frame just over the limit still gets an answer
 constexpr int kReceiveQueue = 64; // messages of up to 8 MiB, for each client
 constexpr int kSendQueue = 1'000;
-constexpr size_t kMaxWaiting = 256; // answers and replays, for each client
-constexpr size_t kPiece = 256;      // frames to one client before it is another's turn
+constexpr size_t kMaxWaiting = 256;      // answers and replays, for each client
+constexpr size_t kPiece = 256;           // frames to one client before it is another's turn
 constexpr size_t kReadBytes = 64u << 10; // of a replay, taken from the log at once
 constexpr int64_t kBeyond = std::numeric_limits<int64_t>::max();
 constexpr size_t kNoPreamble = std::numeric_limits<size_t>::max();
@@ -119,7 +119,8 @@ Replies::Sent Replies::send_replay(const std::string& routing_id, bool delimited
 
     const auto held = streams_.held(request, choice);
     if (!held)
-      return send(to_frame(rejection(request, {Error::unknown_request, "request", "the stream has left the log"})));
+      return send(
+          to_frame(rejection(request, {Error::unknown_request, "request", "the stream has left the log"})));
     if (!replay.begun)
       begin(replay, *held);
     if (replay.complete)

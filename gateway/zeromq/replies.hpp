@@ -49,8 +49,9 @@ public:
   bool has_room(const Client& client) const;
   /// Sends an answer at the next flush, behind what waits for this client already.
   void send(const Client& client, zmq::message_t frame);
-  /// Likewise the events of a choice from a seq on (from 0: what stands before them, too), then the last event if
-  /// the stream is over, then an Ack. If the stream leaves the log meanwhile, Rejected ends the replay.
+  /// Likewise the events of a choice from a seq on (from 0: what stands before them, too), then the last
+  /// event if the stream is over, then an Ack. If the stream leaves the log meanwhile, Rejected ends the
+  /// replay.
   void send(const Client& client, const Replay& request);
   /// Sends what can go without waiting, a bounded piece for each client; returns the number of frames.
   size_t flush();
@@ -58,7 +59,8 @@ public:
   bool waiting() const { return !queues_.empty(); }
 
   enum class Sent { yes, not_now, client_gone };
-  /// Sends a frame at once, unless something waits for the client or it has no room. The frame stays whole then.
+  /// Sends a frame at once, unless something waits for the client or it has no room. The frame stays whole
+  /// then.
   Sent try_send(const Client& client, zmq::message_t& frame);
 
   zmq::socket_t& socket() { return socket_; }
@@ -72,8 +74,8 @@ private:
     std::deque<LoggedEvent> read = {}; // and not sent yet
     bool begun = false;
     bool complete = false; // all of it was read
-    int64_t first = 0; // seq of the first event that was sent
-    int64_t end = 0;   // where the stream was when the replay began; later events went over the topic
+    int64_t first = 0;     // seq of the first event that was sent
+    int64_t end = 0;       // where the stream was when the replay began; later events went over the topic
   };
   struct Item {
     bool delimited;

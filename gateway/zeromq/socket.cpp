@@ -124,8 +124,8 @@ zmq::socket_t bind_socket(zmq::context_t& context, zmq::socket_type type, const 
   socket.set(zmq::sockopt::ipv6, endpoint.starts_with("tcp://["));
   socket.set(zmq::sockopt::backlog, kBacklog);
   socket.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
-  // Not ZMTP's heartbeats: their timer writes to a connection that was lost while its input waited for room in our queue,
-  // and libzmq 4.3 then ends the process (an assertion, !_io_error).
+  // Not ZMTP's heartbeats: their timer writes to a connection that was lost while its input waited for room
+  // in our queue, and libzmq 4.3 then ends the process (an assertion, !_io_error).
   socket.set(zmq::sockopt::tcp_keepalive, 1);
   socket.set(zmq::sockopt::tcp_keepalive_idle, kKeepaliveIdleS);
   socket.set(zmq::sockopt::tcp_keepalive_intvl, kKeepaliveIntervalS);

@@ -40,8 +40,8 @@ void check_endpoint(const std::string& endpoint, const SocketAccess& access = {}
 zmq::socket_t bind_socket(zmq::context_t& context, zmq::socket_type type, const std::string& endpoint,
                           const SocketLimits& limits, const SocketAccess& access = {});
 
-/// Who sent a frame: "curve:" and the key that ZAP vouched for, if the socket has keys; else nobody, since a peer
-/// may call itself anything.
+/// Who sent a frame: "curve:" and the key that ZAP vouched for, if the socket has keys; else nobody, since a
+/// peer may call itself anything.
 Principal sender_of(const zmq::message_t& frame, bool authenticated);
 
 /// Where a socket listens, with the port that was picked.

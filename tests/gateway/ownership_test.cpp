@@ -36,7 +36,8 @@ protected:
   }
 
   TemporaryFolder folder_;
-  const CurveKeyPair server_ = make_curve_key_pair(), alice_ = make_curve_key_pair(), bob_ = make_curve_key_pair();
+  const CurveKeyPair server_ = make_curve_key_pair(), alice_ = make_curve_key_pair(),
+                     bob_ = make_curve_key_pair();
 };
 
 TEST_F(OwnershipTest, KeepsAStreamToTheKeyThatOpenedIt) {

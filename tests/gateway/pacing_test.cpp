@@ -77,7 +77,8 @@ protected:
   }
   void publish(int64_t seq, uint8_t name = 1) {
     const std::string text(100, 'x');
-    publisher_.publish({.sequence = {stream(name), 0, 0}, .seq = seq, .body = zmq::message_t(text.data(), text.size())});
+    publisher_.publish(
+        {.sequence = {stream(name), 0, 0}, .seq = seq, .body = zmq::message_t(text.data(), text.size())});
   }
   static bool receive(zmq::socket_t& peer) {
     zmq::message_t frame;

@@ -195,8 +195,8 @@ TEST_F(StreamsTest, ReadsThePreambleFirstAndTheEndLast) {
   Cursor cursor;
   const auto piece = streams_->read(stream(1), cursor, kWhole);
 
-  EXPECT_EQ(types_of(piece), (Types{"started", "prompt_logprobs", "prompt_logprobs", "started", "token", "token",
-                                    "token", "finished", "finished", "done"}));
+  EXPECT_EQ(types_of(piece), (Types{"started", "prompt_logprobs", "prompt_logprobs", "started", "token",
+                                    "token", "token", "finished", "finished", "done"}));
   EXPECT_EQ(as<Started>(piece.events[3].body.to_string_view()).epoch, 1u);
   EXPECT_TRUE(cursor.ended);
   EXPECT_TRUE(streams_->read(stream(1), cursor, kWhole).events.empty());
