@@ -246,6 +246,15 @@ ApiError rename(const Failure& failure, const FieldReader& fields, const Complet
   return api_error(renamed);
 }
 
+/// What all prompts share is looked at before each gets a copy of it: unchecked, it may be as large as the body.
+void check_common(FieldReader& fields, Generate common, const CompletionRequest& request, const RequestRules& rules) {
+  if (fields.failed())
+    return;
+  common.prompt.emplace(); // an empty one is valid
+  if (const auto failure = validate(common, rules.limits))
+    fields.fail(rename(*failure, fields, request, 0));
+}
+
 std::optional<ApiError> validate_all(const CompletionRequest& request, const FieldReader& fields,
                                      const RequestRules& rules) {
   for (size_t i = 0; i < request.prompts.size(); ++i)
@@ -290,6 +299,7 @@ std::variant<CompletionRequest, ApiError> read_completion_request(Style style, s
   } else {
     fields.read("add_special_tokens", common.add_bos);
     fields.read("parse_special", common.parse_special);
+    check_common(fields, common, request, rules);
     read_prompts(fields, common, rules, request.prompts);
   }
   if (!fields.failed())

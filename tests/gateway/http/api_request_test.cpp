@@ -246,6 +246,14 @@ TEST(CompletionRequest, BoundsThePromptsAndTheirChoices) {
   EXPECT_EQ(refusal(read_raw(Style::completion, R"({"n":16,"prompt":["a","a","a","a","a","a","a","a","a"]})")), "400 n");
 }
 
+/// Else a body of 8 MiB would become a GiB and more, since each prompt gets a copy.
+TEST(CompletionRequest, LooksAtWhatPromptsShareBeforeItReadsThem) {
+  const std::string stop = '"' + std::string(2000, 'x') + '"';
+  EXPECT_EQ(refusal(read_raw(Style::completion, R"({"prompt":["a",1],"stop":)" + stop + "}")), "400 stop[0]");
+  EXPECT_EQ(refusal(read_raw(Style::completion, R"({"prompt":["a",1],"max_completion_tokens":-1})")),
+            "400 max_completion_tokens");
+}
+
 // P29
 TEST(CompletionRequest, TellsBothNumbersOfAPromptThatIsTooLong) {
   std::string ids = "0";
