@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <ctime>
 #include <random>
 
 namespace millrace {
@@ -128,6 +129,8 @@ std::optional<Failure> Pipeline::submit(Generate request) {
     return failure;
   if (!request.sampling.seed)
     request.sampling.seed = std::random_device{}() | uint64_t{std::random_device{}()} << 32;
+  if (!request.time)
+    request.time = std::time(nullptr);
   if (auto failure = state_->open.open(request))
     return failure;
   if (!state_->backlog->enter(request)) {

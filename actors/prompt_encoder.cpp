@@ -30,6 +30,8 @@ ChatInput chat_input(const Generate& request) {
   ChatInput input;
   input.tools = request.tools;
   input.arguments = request.template_arguments;
+  input.add_generation_prompt = request.add_generation_prompt;
+  input.now = request.time;
   for (const ChatMessage& message : *request.messages)
     input.turns.push_back({.role = message.role,
                            .content = message.content,

@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <ctime>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -218,6 +219,8 @@ std::variant<Streams::Opened, Failure> Streams::State::open(Generate request, co
 
   if (!request.sampling.seed)
     request.sampling.seed = random_seed();
+  if (!request.time)
+    request.time = std::time(nullptr);
   Entry entry{.owner = who.name, .readers = request.readers, .hash = hash, .key = request.idempotency_key};
   entry.trail = {
       .stream = to_hex(id).substr(0, 8), .origin = origin, .principal = who.name, .reasons = {}, .error = {}};

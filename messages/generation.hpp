@@ -47,6 +47,8 @@ struct Generate {
   std::optional<std::vector<ChatMessage>> messages;      // rendered by the model's chat template
   std::optional<std::string> tools;                      // JSON text of an array, for the template
   std::optional<std::string> template_arguments;         // JSON text of an object: more variables for it
+  bool add_generation_prompt = true; // the template begins the turn of the answer
+  std::optional<int64_t> time;       // Unix time that the template sees; absent: when it was admitted
   bool add_bos = true;                            // BOS before an encoded prompt, if the model has one
   bool parse_special = false;                     // text of control tokens in prompt becomes these tokens
   int32_t n = 1;                                  // choices
@@ -59,9 +61,9 @@ struct Generate {
   std::optional<int32_t> prompt_logprobs;     // likewise for the tokens of the prompt: PromptLogprobs
   std::optional<std::string> idempotency_key; // a second request with the same key and body joins the first
   std::vector<std::string> readers;           // CURVE keys (Z85) that may read the stream besides the owner's
-  MILLRACE_FIELDS(request, prompt, prompt_ids, messages, tools, template_arguments, add_bos, parse_special, n,
-                  max_tokens, sampling, stop, stop_ids, ignore_eos, logprobs, prompt_logprobs,
-                  idempotency_key, readers)
+  MILLRACE_FIELDS(request, prompt, prompt_ids, messages, tools, template_arguments, add_generation_prompt, time,
+                  add_bos, parse_special, n, max_tokens, sampling, stop, stop_ids, ignore_eos, logprobs,
+                  prompt_logprobs, idempotency_key, readers)
 };
 
 /// client -> gateway: end a request; its choices finish with reason "cancelled".

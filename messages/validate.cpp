@@ -104,6 +104,8 @@ Verdict check_prompt(const Generate& request, const Limits& limits) {
     return refuse("tools", "belongs to messages");
   if (request.template_arguments)
     return refuse("template_arguments", "belong to messages");
+  if (!request.add_generation_prompt)
+    return refuse("add_generation_prompt", "belongs to messages");
   if (request.prompt) {
     if (auto bad = check_size("prompt", request.prompt->size(), limits.max_prompt_bytes, "bytes"))
       return bad;
@@ -175,6 +177,13 @@ Verdict check_max_tokens(const Generate& request, const Limits& limits) {
   return check_range("max_tokens", *request.max_tokens, 0, limits.max_tokens);
 }
 
+Verdict check_time(const Generate& request) {
+  constexpr int64_t kEndOfYear9999 = 253'402'300'799;
+  if (!request.time || (*request.time >= 0 && *request.time <= kEndOfYear9999))
+    return std::nullopt;
+  return refuse("time", "must be from 0 to " + std::to_string(kEndOfYear9999));
+}
+
 Verdict check_readers(const Generate& request) {
   if (auto bad = check_size("readers", request.readers.size(), 64, "keys"))
     return bad;
@@ -188,6 +197,8 @@ Verdict check_readers(const Generate& request) {
 
 std::optional<Failure> validate(const Generate& request, const Limits& limits) {
   if (auto bad = check_prompt(request, limits))
+    return bad;
+  if (auto bad = check_time(request))
     return bad;
   if (auto bad = check_range("n", request.n, 1, limits.max_choices))
     return bad;

@@ -97,6 +97,32 @@ TEST(EncodePrompt, RendersMessagesWithTheTemplateAndDropsThem) {
   EXPECT_FALSE(prompt.generate.messages || prompt.generate.template_arguments);
 }
 
+// What a restart renders again must not depend on its day.
+TEST(EncodePrompt, RendersTheTimeOfTheRequest) {
+  const auto tokenizer = tiny_tokenizer();
+  const ChatSupport chat{
+      std::make_shared<const ChatTemplate>("{{ strftime_now('%Y') }}", ChatTemplateOptions{}), {}};
+  Generate request = conversation();
+  request.time = 86'400 * 400;
+
+  const auto encoded = encoder_of(tokenizer, chat).encode(request);
+
+  ASSERT_TRUE(std::holds_alternative<Prompt>(encoded));
+  EXPECT_EQ(tokenizer->decode(std::get<Prompt>(encoded).token_ids), "1971");
+}
+
+TEST(EncodePrompt, BeginsTheAnswersTurnUnlessToldNotTo) {
+  const auto tokenizer = tiny_tokenizer();
+  Generate request = conversation();
+  request.add_generation_prompt = false;
+
+  const auto encoded = encoder_of(tokenizer, plain_chat()).encode(request);
+
+  ASSERT_TRUE(std::holds_alternative<Prompt>(encoded));
+  EXPECT_EQ(tokenizer->decode(std::get<Prompt>(encoded).token_ids),
+            "user: Hello\n\nassistant: Hello\n\nuser: Hello\n\n");
+}
+
 TEST(EncodePrompt, RefusesMessagesWithTheReasonThatItWasGiven) {
   const ChatSupport broken{nullptr, "line 3: no such filter"};
 

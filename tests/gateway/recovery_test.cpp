@@ -75,6 +75,7 @@ TEST_F(RecoveryTest, GoesOnWithAStreamThatHadNotEnded) {
   request.readers = {std::string(40, 'b')};
   open(request);
   const uint64_t seed = backend_.submitted().at(0).sampling.seed.value();
+  const int64_t time = backend_.submitted().at(0).time.value();
   Started started;
   started.request = stream(1);
   started.epoch = 2;
@@ -98,6 +99,7 @@ TEST_F(RecoveryTest, GoesOnWithAStreamThatHadNotEnded) {
   ASSERT_EQ(resumed_.size(), 1u);
   const Resumption& resumption = resumed_[0];
   EXPECT_EQ(resumption.generate.sampling.seed, seed);
+  EXPECT_EQ(resumption.generate.time, time);
   EXPECT_EQ(resumption.generate.readers, request.readers);
   EXPECT_EQ(resumption.scored, 5);
   ASSERT_EQ(resumption.choices.size(), 2u);

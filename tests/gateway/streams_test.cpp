@@ -75,6 +75,19 @@ TEST_F(StreamsTest, DrawsASeedWhereTheRequestHasNone) {
   EXPECT_EQ(backend_.submitted()[1].sampling.seed, 42u);
 }
 
+TEST_F(StreamsTest, NotesWhenARequestWasAdmittedUnlessItTells) {
+  start();
+  Generate timed = generate(2);
+  timed.time = 42;
+
+  open(generate(1));
+  open(timed);
+
+  EXPECT_GT(backend_.submitted()[0].time.value(), 1'600'000'000);
+  EXPECT_EQ(backend_.submitted()[1].time, 42);
+  EXPECT_TRUE(open(generate(1)).joined) << "the body is the same";
+}
+
 TEST_F(StreamsTest, JoinsTheSameBodyUnderTheSameId) {
   start();
   EXPECT_FALSE(open(generate(1)).joined);

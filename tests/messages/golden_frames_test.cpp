@@ -52,6 +52,8 @@ template <> Generate golden() {
                       {"assistant", "", std::nullopt, std::nullopt, "[]"}};
   message.tools = "[]";
   message.template_arguments = "{}";
+  message.add_generation_prompt = false;
+  message.time = 1'700'000'000;
   message.n = 2;
   message.max_tokens = 300;
   message.sampling = sampling();

@@ -169,6 +169,9 @@ TEST(Validate, RefusesWhatIsOutsideAndNamesFieldAndLimit) {
       {set(&Generate::messages, std::vector<ChatMessage>{{.role = "user"}}), "prompt", "exactly one"},
       {set(&Generate::tools, "[]"), "tools", "belongs to messages"},
       {set(&Generate::template_arguments, "{}"), "template_arguments", "belong to messages"},
+      {set(&Generate::add_generation_prompt, false), "add_generation_prompt", "belongs to messages"},
+      {set(&Generate::time, -1), "time", "from 0"},
+      {set(&Generate::time, int64_t{1} << 40), "time", "to 253402300799"},
       {set(&Generate::prompt_logprobs, -1), "prompt_logprobs", "from 0 to 20"},
       {set(&Generate::prompt_logprobs, 21), "prompt_logprobs", "from 0 to 20"},
       {set(&Generate::idempotency_key, ""), "idempotency_key", "not be empty"},
@@ -215,7 +218,7 @@ TEST(Validate, ChecksEveryFieldOfARequest) {
   Generate{}.visit_fields([&](std::string_view, auto&) { ++generate; });
   SamplingParams{}.visit_fields([&](std::string_view, auto&) { ++sampling; });
 
-  EXPECT_EQ(generate, 18);
+  EXPECT_EQ(generate, 20);
   EXPECT_EQ(sampling, 9);
 }
 

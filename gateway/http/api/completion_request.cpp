@@ -291,10 +291,7 @@ std::variant<CompletionRequest, ApiError> read_completion_request(Style style, s
   fields.read("user", user);
 
   if (style == Style::chat) {
-    bool prompt_turn = true;
-    fields.read("add_generation_prompt", prompt_turn);
-    if (!prompt_turn)
-      fields.fail(unsupported("add_generation_prompt", "must be true"));
+    fields.read("add_generation_prompt", common.add_generation_prompt);
     read_conversation(fields, request.prompts.emplace_back(std::move(common)));
   } else {
     fields.read("add_special_tokens", common.add_bos);

@@ -99,7 +99,8 @@ ChatTemplate::~ChatTemplate() = default;
 
 RenderedPrompt ChatTemplate::render(const ChatInput& input) const {
   const ChatTemplateOptions& options = state_->options;
-  Context context{Fuel(options.max_steps, options.max_output_bytes, options.max_depth), options.now, {}};
+  Context context{Fuel(options.max_steps, options.max_output_bytes, options.max_depth),
+                  input.now.value_or(options.now), {}};
   Fuel& fuel = context.fuel;
   Value arguments; // owns the names of variables
   std::map<std::string_view, Value> variables;

@@ -29,6 +29,7 @@ struct ChatInput {
   std::optional<std::string>
       arguments; // JSON text of an object: more variables, none of those that are set here
   bool add_generation_prompt = true;
+  std::optional<int64_t> now = {}; // Unix time for strftime_now; absent: as in ChatTemplateOptions
 };
 
 /// A prompt whose bytes know where they come from.

@@ -196,7 +196,7 @@ TEST(CompletionRequest, RefusesWhatItCannotDoRatherThanIgnoreIt) {
   for (const std::string field : {R"("suffix":"x")", R"("functions":[])", R"("grammar":"root ::= x")", R"("echo":true)",
                                   R"("response_format":{"type":"json_object"})", R"("tool_choice":"required")",
                                   R"("tool_choice":{"type":"function"})", R"("prompt_logprobs":1)", R"("min_tokens":2)",
-                                  R"("best_of":3)", R"("add_generation_prompt":false)", R"("use_beam_search":true)"}) {
+                                  R"("best_of":3)", R"("use_beam_search":true)"}) {
     const auto result = read(Style::chat, field);
     ASSERT_TRUE(std::holds_alternative<ApiError>(result)) << field;
     EXPECT_EQ(std::get<ApiError>(result).code, "unsupported") << field;
@@ -327,6 +327,12 @@ TEST(ChatRequest, PassesArgumentsToTheTemplate) {
     EXPECT_EQ(refusal(read(Style::chat, "\"chat_template_kwargs\":{\"" + name + "\":1}")), "400 chat_template_kwargs");
   EXPECT_EQ(refusal(read(Style::chat, R"("chat_template_kwargs":{"a":")" + std::string(70'000, 'x') + "\"}")),
             "400 chat_template_kwargs");
+}
+
+TEST(ChatRequest, LeavesOutTheAnswersTurnIfAsked) {
+  EXPECT_TRUE(chat(R"("n":1)").add_generation_prompt);
+  EXPECT_FALSE(chat(R"("add_generation_prompt":false)").add_generation_prompt);
+  EXPECT_EQ(refusal(read(Style::chat, R"("add_generation_prompt":1)")), "400 add_generation_prompt");
 }
 
 TEST(ChatRequest, AsksForLogprobsByASwitchAndANumber) {

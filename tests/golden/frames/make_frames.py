@@ -34,8 +34,8 @@ SAMPLING = dict(temperature=F32(0.7), top_k=40, top_p=F32(0.9), min_p=F32(0.05),
 TURNS = [dict(role="user", content="gr\u00fc\u00df", name="ann", tool_call_id=None, tool_calls=None),
          dict(role="assistant", content="", name=None, tool_call_id=None, tool_calls="[]")]
 GENERATE = dict(request=REQUEST, prompt="Once upon a time, gr\u00fc\u00df \U0001f600", prompt_ids=None, messages=TURNS, tools="[]",
-                template_arguments="{}", add_bos=True, parse_special=False, n=2, max_tokens=300, sampling=SAMPLING,
-                stop=["\n\n", "END"], stop_ids=[2, 128009], ignore_eos=False, logprobs=5, prompt_logprobs=2,
+                template_arguments="{}", add_generation_prompt=False, time=1700000000, add_bos=True, parse_special=False, n=2,
+                max_tokens=300, sampling=SAMPLING, stop=["\n\n", "END"], stop_ids=[2, 128009], ignore_eos=False, logprobs=5, prompt_logprobs=2,
                 idempotency_key="order 66", readers=["0" * 40])
 SEQUENCE_ID = dict(request=REQUEST, choice=1, epoch=3)
 TOP = [dict(id=262, bytes=b" the", logprob=F32(-0.25)), dict(id=-1, bytes=b"\xf0\x9f", logprob=F32(-9999))]

@@ -240,6 +240,9 @@ TEST(ChatTemplateInput, TellsTheTimeItIsGiven) {
   ChatTemplateOptions options;
   options.now = 86400 * 400;
   EXPECT_EQ(render("{{ strftime_now('%Y') }}", say("x"), options).text, "1971");
+  ChatInput later = say("x");
+  later.now = 86400 * 800;
+  EXPECT_EQ(render("{{ strftime_now('%Y') }}", later, options).text, "1972");
   EXPECT_GE(render("{{ strftime_now('%Y') }}").text, "2024");
   EXPECT_NE(error_of("{{ strftime_now('%Y' * 1000) }}"), "");
 }

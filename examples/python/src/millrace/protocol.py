@@ -62,6 +62,8 @@ class Generate:
     messages: Optional[list[ChatMessage]] = field(default=None, metadata={"of": ChatMessage})
     tools: Optional[str] = None
     template_arguments: Optional[str] = None
+    add_generation_prompt: bool = True
+    time: Optional[int] = None
     add_bos: bool = True
     parse_special: bool = False
     n: int = 1
