@@ -87,6 +87,7 @@ struct Streams::State {
   std::optional<Snapshot> snapshot(const StreamId& stream);
   ServerStats server_stats(int32_t max_requests);
   void call_cancel(const StreamId& stream);
+  bool cancelled(const StreamId& stream) const;
   void detach();
 
   /// What is kept about a stream besides its events, for as long as the log holds it.
@@ -96,6 +97,7 @@ struct Streams::State {
     Bytes hash;
     std::optional<std::string> key; // for idempotency
     bool admitted = false;          // else it is being submitted right now
+    bool cancelled = false;         // perhaps before the backend knew the stream
     int32_t prompt_tokens = 0;
     StreamTimes times = {};
     RequestTrail trail = {};
@@ -230,8 +232,11 @@ std::variant<Streams::Opened, Failure> Streams::State::open(Generate request, co
 
   lock.unlock();
   const auto failure = submit(request, who, hash);
-  if (!failure)
+  if (!failure) {
     tell_opened(request, who, origin);
+    if (cancelled(id))
+      call_cancel(id);
+  }
   lock.lock();
 
   if (failure)
@@ -287,6 +292,12 @@ void Streams::State::call_cancel(const StreamId& stream) {
   const std::shared_lock lock(backend_mutex_);
   if (backend_.cancel)
     backend_.cancel(stream);
+}
+
+bool Streams::State::cancelled(const StreamId& stream) const {
+  const std::lock_guard lock(mutex_);
+  const Entry* const entry = find(stream);
+  return entry && entry->cancelled;
 }
 
 void Streams::State::detach() {
@@ -363,6 +374,8 @@ void Streams::State::resume() {
     if (failure)
       for (const Event& event : recovery.ending(failure->code))
         publish(event);
+    else if (cancelled(recovery.resumption().generate.request))
+      call_cancel(recovery.resumption().generate.request);
   }
 }
 
@@ -543,9 +556,10 @@ std::variant<Streams::Opened, Failure> Streams::open(Generate request, const Pri
 std::optional<Failure> Streams::cancel(const StreamId& stream, const Principal& who, const Origin& origin) {
   {
     const std::lock_guard lock(state_->mutex_);
-    const auto* entry = state_->find(stream);
+    auto* entry = state_->find(stream);
     if (!entry || entry->owner != who.name)
       return Failure{Error::unknown_request, "request", "no such stream"};
+    entry->cancelled = true;
   }
   if (state_->options_.request_log)
     state_->options_.request_log->cancelled(stream, who, origin);

@@ -114,6 +114,21 @@ TEST_F(RecoveryTest, GoesOnWithAStreamThatHadNotEnded) {
   EXPECT_EQ(streams_->snapshot(stream(1))->prompt_tokens, 5);
 }
 
+TEST_F(RecoveryTest, CancelsWhatWasCancelledBeforeItWentOn) {
+  start();
+  open(generate(1));
+  open(generate(2));
+
+  start();
+  EXPECT_FALSE(streams_->cancel(stream(1), kOwner));
+  const size_t before = backend_.cancelled().size(); // too early for the pipeline, which does not know it yet
+  streams_->resume();
+
+  EXPECT_EQ(resumed_.size(), 2u);
+  ASSERT_EQ(backend_.cancelled().size(), before + 1);
+  EXPECT_EQ(backend_.cancelled().back(), stream(1));
+}
+
 TEST_F(RecoveryTest, EndsAStreamOfAnotherModel) {
   start();
   open(generate(1, 2));
