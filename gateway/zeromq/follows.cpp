@@ -13,6 +13,7 @@ constexpr size_t kMaxFollowsOfClient = 1'024;
 constexpr int32_t kMaxWindow = 65'536;
 constexpr size_t kPiece = 16u << 10; // bytes for one follower before it is another's turn
 constexpr size_t kUsualEvent = 256;  // bytes; so that not much more is read than there is credit for
+constexpr std::chrono::milliseconds kFirstRetry{1}, kLastRetry{64}; // of a client without room
 
 } // namespace
 
@@ -52,7 +53,8 @@ std::optional<Failure> Follows::begin(const Client& client, const Follow& reques
               .cursor = {},
               .acknowledged = request.from_seq,
               .window = request.window,
-              .queued = queued};
+              .queued = queued,
+              .stalled_for = {}};
   follower.acknowledged.resize(choices);
   follower.cursor.next = follower.acknowledged;
   queue(key, follower);
@@ -84,8 +86,9 @@ void Follows::note(const StreamId& stream) {
 }
 
 size_t Follows::pump() {
-  for (; !stalled_.empty(); stalled_.pop_front())
-    ready_.push_back(std::move(stalled_.front()));
+  const auto now = Clock::now();
+  for (; !stalled_.empty() && stalled_.begin()->first <= now; stalled_.erase(stalled_.begin()))
+    ready_.push_back(std::move(stalled_.begin()->second));
   size_t frames = 0;
   for (size_t left = ready_.size(); left > 0; --left) {
     const Key key = std::move(ready_.front());
@@ -93,10 +96,17 @@ size_t Follows::pump() {
     const auto entry = followers_.find(key);
     if (entry == followers_.end()) // its client has gone
       continue;
-    switch (step(key.second, entry->second, frames)) {
-    case Step::idle: entry->second.queued = false; break;
+    Follower& follower = entry->second;
+    const Step outcome = step(key.second, follower, frames);
+    if (outcome != Step::stalled)
+      follower.stalled_for = {};
+    switch (outcome) {
+    case Step::idle: follower.queued = false; break;
     case Step::again: ready_.push_back(key); break;
-    case Step::stalled: stalled_.push_back(key); break;
+    case Step::stalled:
+      follower.stalled_for = std::clamp(2 * follower.stalled_for, kFirstRetry, kLastRetry);
+      stalled_.emplace(now + follower.stalled_for, key);
+      break;
     case Step::over: erase(key); break;
     }
   }
@@ -117,8 +127,11 @@ Follows::Step Follows::step(const StreamId& stream, Follower& follower, size_t& 
       return Step::idle;
   }
   Cursor read = follower.cursor;
-  Streams::Piece piece =
-      streams_.read(stream, read, std::min<size_t>(kPiece, std::max<int64_t>(credit, 1) * kUsualEvent));
+  // Many may stall at once, and most tries are in vain: one event is enough to see.
+  const size_t budget = follower.stalled_for > follower.stalled_for.zero()
+                            ? 1
+                            : std::min<size_t>(kPiece, std::max<int64_t>(credit, 1) * kUsualEvent);
+  Streams::Piece piece = streams_.read(stream, read, budget);
   follower.cursor.live_from = read.live_from;
   if (!piece.known) {
     zmq::message_t frame =

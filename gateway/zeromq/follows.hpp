@@ -5,6 +5,7 @@
 
 #include "gateway/zeromq/replies.hpp"
 
+#include <chrono>
 #include <deque>
 #include <map>
 #include <set>
@@ -37,13 +38,15 @@ public:
   size_t size() const { return followers_.size(); }
 
 private:
+  using Clock = std::chrono::steady_clock;
   using Key = std::pair<std::string, StreamId>; // routing id and stream
   struct Follower {
     Client client;
     Cursor cursor;
     std::vector<int64_t> acknowledged; // of each choice
     int64_t window = 0;
-    bool queued = false; // in ready_ or stalled_
+    bool queued = false;                     // in ready_ or stalled_
+    std::chrono::milliseconds stalled_for{}; // how long to the next try, if the last one found no room
 
     int64_t credit() const;
   };
@@ -59,7 +62,7 @@ private:
   StreamTable<std::set<std::string>> readers_; // routing ids of those who follow a stream
   std::map<std::string, size_t> clients_;      // how many streams each follows
   std::deque<Key> ready_;
-  std::deque<Key> stalled_; // until their client has room
+  std::multimap<Clock::time_point, Key> stalled_; // by when it is tried again whether their client has room
 };
 
 } // namespace millrace

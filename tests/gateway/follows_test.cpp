@@ -215,6 +215,32 @@ TEST_F(FollowsTest, LosesNothingForAReaderThatIsSlowWithinItsWindow) {
   read_all(slow);
 }
 
+TEST_F(FollowsTest, DoesNotReadAheadForOneWhoStallsWheneverAnotherAsks) {
+  constexpr int64_t kTokens = 8'000; // 8 MB: more than queues and kernel buffers take
+  constexpr int kQuestions = 500;
+  options_.stream_log_bytes = 64u << 20;
+  start();
+  Requester client = requester(), stalled = requester(zmq::socket_type::dealer, 1);
+  client.ask<Ack>(generate(1));
+  publish_whole(1, kTokens, 1'000);
+  stalled.ask<Ack>(follow(1, 65'536));
+  const auto replayed = [&] { return gateway_->streams().stats().replayed; };
+  uint64_t before = 0;
+  auto since = std::chrono::steady_clock::now();
+  ASSERT_TRUE(eventually([&] {
+    const auto now = std::chrono::steady_clock::now();
+    const uint64_t count = replayed();
+    if (std::exchange(before, count) != count)
+      since = now;
+    return before > 0 && now - since > std::chrono::milliseconds(20);
+  }));
+
+  for (int i = 0; i < kQuestions; ++i)
+    settle(client);
+
+  EXPECT_LT(replayed() - before, kQuestions) << "tries are events read";
+}
+
 TEST_F(FollowsTest, AnswersALookWithTheTextSoFar) {
   start();
   Requester client = requester();
