@@ -29,6 +29,7 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kEventsPerTurn = 1'024;
 constexpr size_t kSubscriptionsPerTurn = 256;
 constexpr size_t kRequestsPerTurn = 64;
+constexpr milliseconds kTimeForRequests{2}; // of a turn; a Look may read a whole log
 constexpr milliseconds kLongestRetry{64}; // a ROUTER cannot tell when a certain client reads again
 constexpr milliseconds kLongestSleep{250};
 constexpr int kMaxFailedTurns = 16;
@@ -192,7 +193,8 @@ bool ZeroMqDoor::State::take_events() {
 
 void ZeroMqDoor::State::handle_requests() {
   more_requests_ = true;
-  for (size_t i = 0; i < kRequestsPerTurn; ++i) {
+  const auto end = Clock::now() + kTimeForRequests;
+  for (size_t i = 0; i < kRequestsPerTurn && Clock::now() < end; ++i) {
     const auto received = replies_.receive();
     if (!received) {
       more_requests_ = false;

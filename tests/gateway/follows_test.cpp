@@ -262,6 +262,28 @@ TEST_F(FollowsTest, AnswersALookWithTheTextSoFar) {
   EXPECT_EQ(client.ask<Rejected>(Look{stream(2)}).error, "unknown_request");
 }
 
+TEST_F(FollowsTest, PublishesWhileManyLook) {
+  constexpr int kLooks = 60;
+  constexpr int64_t kTokens = 20'000;
+  options_.stream_log_bytes = 64u << 20;
+  start();
+  Requester client = requester();
+  client.ask<Ack>(generate(1));
+  client.ask<Ack>(generate(2));
+  publish_whole(1, kTokens);
+  Subscriber reader = subscriber(2);
+  reader.expect<Welcome>();
+  const uint64_t before = gateway_->stats().requests;
+
+  for (int i = 0; i < kLooks; ++i)
+    client.send(Look{stream(1)});
+  ASSERT_TRUE(eventually([&] { return gateway_->stats().requests > before; }));
+  gateway_->publish(token(2, 0));
+  reader.expect<Token>();
+
+  EXPECT_LT(gateway_->stats().requests, before + kLooks / 2);
+}
+
 TEST_F(FollowsTest, AnswersStats) {
   start();
   Requester client = requester();
