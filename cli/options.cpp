@@ -147,7 +147,7 @@ void add_generation_options(CLI::App& command, Generate& request) {
 
   command.option_defaults()->group("Length and end");
   request.max_tokens = kDefaultMaxTokens;
-  add_field(command, "-n,--max-tokens", request.max_tokens, 1, limits.max_tokens,
+  add_field(command, "-n,--max-tokens", request.max_tokens, 0, limits.max_tokens,
             "Tokens to generate at most [256]");
   command.add_option("--stop", request.stop, "End before this text; may be repeated")
       ->allow_extra_args(false)

@@ -39,7 +39,7 @@ void add_access(CLI::App& command, ServeOptions& options) {
   command.option_defaults()->group("Access");
   add_text(
       command, "--api-keys", options.http.api_keys, "FILE",
-      "HTTP clients need a key of this file: \"name key\" or \"key\" a line; only its owner may read it");
+      "HTTP clients need a key of FILE: \"name key\" or \"key\" a line; only its owner may read it");
   auto* certificate =
       add_text(command, "--tls-cert", options.http.certificate, "FILE", "HTTPS: PEM certificate chain");
   auto* key = add_text(command, "--tls-key", options.http.private_key, "FILE", "HTTPS: PEM private key");

@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import tempfile
+import termios
 import time
 import unittest
 
@@ -43,7 +44,14 @@ class Terminal:
             assert data, f"no {pattern} in {self.said}"
             self.said += data
         seen, self.said = self.said[: match.end()], self.said[match.end() :]
+        if seen.endswith(b"> "):
+            self.wait_for_editor()
         return seen
+
+    def wait_for_editor(self):
+        """libedit prints its prompt before it takes the terminal over: until then a Ctrl-D is the terminal's."""
+        while termios.tcgetattr(self.fd)[3] & termios.ICANON:
+            os.sched_yield()
 
     def type(self, data):
         os.write(self.fd, data)
