@@ -16,16 +16,13 @@ template <class... F> Overloaded(F...) -> Overloaded<F...>;
 
 CompletionAnswer::CompletionAnswer(Streams& streams, std::shared_ptr<Call> call, CompletionRequest request,
                                    AnswerHead head, const AnswerBounds& bounds, std::function<void()> on_over)
-    : streams_(streams), call_(std::move(call)), request_(std::move(request)), bounds_(bounds),
-      output_(call_, bounds.max_queued_bytes), on_over_(std::move(on_over)) {
-  const size_t prompts = request_.prompts.size();
-  parts_.resize(prompts);
+    : streams_(streams), call_(std::move(call)), request_(std::move(request)), head_(std::move(head)),
+      bounds_(bounds), output_(call_, bounds.max_queued_bytes), on_over_(std::move(on_over)) {
+  parts_.resize(request_.prompts.size());
   for (Generate& prompt : request_.prompts) {
     prompt.request = random_stream_id();
     outlives_reader_ = request_.survive_disconnect || prompt.idempotency_key.has_value();
   }
-  head.id = (request_.style == Style::chat ? "chatcmpl-" : "cmpl-") + to_hex(request_.prompts[0].request);
-  writer_ = request_.stream ? make_chunk_writer(std::move(head), prompts) : make_whole_writer(std::move(head), prompts);
 }
 
 void CompletionAnswer::start() {
@@ -38,6 +35,7 @@ void CompletionAnswer::start() {
   });
   if (const auto error = open_streams())
     return fail(*error);
+  make_writer();
   for (Part& part : parts_)
     part.reader->start([weak = weak_from_this()] {
       if (const auto self = weak.lock())
@@ -58,6 +56,12 @@ std::optional<ApiError> CompletionAnswer::open_streams() {
     parts_[i].reader = std::make_shared<StreamReader>(streams_, stream.stream, Cursor{}, call_);
   }
   return std::nullopt;
+}
+
+/// Under the name of the stream that there is: an earlier request's, if this one joined it.
+void CompletionAnswer::make_writer() {
+  head_.id = (request_.style == Style::chat ? "chatcmpl-" : "cmpl-") + to_hex(parts_[0].reader->stream());
+  writer_ = (request_.stream ? make_chunk_writer : make_whole_writer)(std::move(head_), parts_.size());
 }
 
 void CompletionAnswer::stop() {

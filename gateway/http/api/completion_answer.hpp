@@ -38,6 +38,7 @@ private:
   };
 
   std::optional<ApiError> open_streams();
+  void make_writer();
   void advance();
   /// False if the answer ends, or goes on in a later call.
   bool read(size_t prompt);
@@ -59,6 +60,7 @@ private:
   Streams& streams_;
   std::shared_ptr<Call> call_;
   CompletionRequest request_;
+  AnswerHead head_; // until there is a writer
   AnswerBounds bounds_;
   PacedOutput output_;
   std::unique_ptr<CompletionWriter> writer_;

@@ -465,6 +465,7 @@ TEST_F(CompletionsTest, TheSameKeyJoinsTheSameAnswer) {
   for (const auto& later : {second, third}) {
     ASSERT_EQ(later->status(), 200);
     EXPECT_EQ(later->header("Idempotent-Replayed"), "true");
+    EXPECT_EQ(parse(later->body())["id"], parse(first->body())["id"]) << "the stream's, which was not opened again";
     EXPECT_EQ(write_json(parse(later->body())["choices"]), write_json(parse(first->body())["choices"]));
   }
   EXPECT_EQ(submitted_.size(), 1u);
