@@ -72,9 +72,9 @@ Server::Server(const Engine& engine, ServerOptions options)
 }
 
 Server::~Server() {
+  gateway_->detach(); // first: readers over HTTP that are cut now cancel nothing any more
   http_.reset();
   api_.reset();
-  gateway_->detach();
   set_reporter({});
 }
 

@@ -125,6 +125,7 @@ struct Streams::State {
   std::function<void()> signal_;
   std::vector<LoggedEvent> outbox_;
   size_t outbox_bytes_ = 0;
+  bool left_to_next_ = false; // a next process goes on with what runs: a pipeline that is stopped does not end it
   StreamsStats counts_;
   std::vector<std::pair<Recovery, bool>> unfinished_; // of an earlier process, and whether its model is ours
 
@@ -302,8 +303,12 @@ bool Streams::State::cancelled(const StreamId& stream) const {
 
 void Streams::State::detach() {
   draining_ = true;
-  const std::unique_lock lock(backend_mutex_);
-  backend_ = {};
+  {
+    const std::unique_lock lock(backend_mutex_);
+    backend_ = {};
+  }
+  const std::lock_guard lock(mutex_);
+  left_to_next_ = journal_ != nullptr;
 }
 
 // ---- what an earlier process left ----
@@ -368,6 +373,8 @@ void Streams::State::resume() {
     }
   }
   for (const auto& [recovery, same_model] : unfinished) {
+    if (draining_) // the rest waits for the next process
+      return;
     tell_opened(recovery.resumption().generate, {recovery.owner()}, kJournal);
     const auto failure = same_model ? resume(recovery.resumption())
                                     : Failure{Error::unsupported, "", "another model is served now"};
@@ -397,6 +404,8 @@ void Streams::State::publish(const Event& event) {
   LoggedEvent logged = to_logged(event);
   const auto now = Clock::now();
   const std::lock_guard lock(mutex_);
+  if (left_to_next_)
+    return;
   switch (store(event, logged, share(logged.body), now)) {
   case Verdict::taken: break;
   case Verdict::unknown_stream: ++counts_.unexpected_events; return;

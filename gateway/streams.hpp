@@ -117,7 +117,8 @@ public:
 
   /// Refuses new requests from now on ("draining").
   void drain();
-  /// Drains, and when it returns the backend is not called any more.
+  /// Drains, and when it returns the backend is not called any more. With a log_dir it takes no events any more, either:
+  /// what still runs is left to the next process, which a pipeline that ends it now must not spoil.
   void detach();
 
 private:

@@ -114,6 +114,26 @@ TEST_F(RecoveryTest, GoesOnWithAStreamThatHadNotEnded) {
   EXPECT_EQ(streams_->snapshot(stream(1))->prompt_tokens, 5);
 }
 
+TEST_F(RecoveryTest, LeavesWhatRunsAtTheEndToTheNextProcess) {
+  start();
+  open(generate(1));
+  streams_->publish(token(1, 0));
+  streams_->detach();
+  streams_->publish(finished(1, 1)); // a pipeline that is stopped cancels what it has
+  streams_->publish(done(1));
+  EXPECT_EQ(read_all(1).size(), 1u);
+
+  start();
+  streams_->drain(); // asked to end before it went on with anything
+  streams_->resume();
+  EXPECT_TRUE(resumed_.empty());
+
+  start();
+  streams_->resume();
+  ASSERT_EQ(resumed_.size(), 1u);
+  EXPECT_EQ(resumed_[0].choices[0].emitted_ids.size(), 1u);
+}
+
 TEST_F(RecoveryTest, CancelsWhatWasCancelledBeforeItWentOn) {
   start();
   open(generate(1));
