@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <stdexcept>
@@ -66,9 +67,14 @@ std::string value_of(std::string_view text, std::string_view name) {
     line.remove_prefix(std::min(line.size(), line.find_first_not_of(" \t")));
     if (!line.starts_with(name))
       continue;
-    const size_t begin = line.find_first_not_of(" \t=\"'", name.size());
+    line.remove_prefix(name.size());
+    line.remove_prefix(std::min(line.size(), line.find_first_not_of(" \t")));
+    if (!line.starts_with('='))
+      continue;
+    line.remove_prefix(1); // this one alone: a key may begin with another
+    const size_t begin = line.find_first_not_of(" \t\"'");
     const size_t end = line.find_last_not_of(" \t\r\"'");
-    return begin == line.npos || end < begin ? "" : std::string(line.substr(begin, end - begin + 1));
+    return begin == line.npos ? "" : std::string(line.substr(begin, end - begin + 1));
   }
   return "";
 }

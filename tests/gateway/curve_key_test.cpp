@@ -43,6 +43,15 @@ TEST_F(CurveKeyTest, ReadsThePairThatWasWritten) {
   EXPECT_EQ(read_curve_key_pair(secret_).public_key, keys.public_key); // worked out from the secret one
 }
 
+TEST_F(CurveKeyTest, ReadsAKeyThatBeginsLikeTheSignBeforeIt) {
+  CurveKeyPair keys = make_curve_key_pair();
+  keys.secret_key[0] = '='; // a digit of Z85
+
+  write_curve_key_pair(keys, secret_, public_);
+
+  EXPECT_EQ(read_curve_key_pair(secret_).secret_key, keys.secret_key);
+}
+
 TEST_F(CurveKeyTest, WritesTheSecretForItsOwnerAlone) {
   write_curve_key_pair(make_curve_key_pair(), secret_, public_);
 
