@@ -49,6 +49,8 @@ public:
   bool start_array_item() {
     Level& level = levels_[depth_ - 1];
     level.step.index = level.step.index ? *level.step.index + 1 : 0;
+    if (level.slot.type && *level.step.index >= level.slot.type->max_elements)
+      return fail_field(Error::invalid_field, "is one element too many");
     next_ = level.slot.type ? level.slot.type->append(level.slot.object) : Slot{};
     return true;
   }

@@ -62,6 +62,7 @@ struct SlotType {
   Missing (*missing)(uint64_t seen) = nullptr;
   Slot (*engage)(void* optional) = nullptr; // of the value; nil goes to assign instead
   Error error = Error::invalid_field;       // of a value that does not fit
+  int64_t max_elements = std::numeric_limits<int64_t>::max(); // of an array
 };
 
 template <class T> struct SlotTypeOf;
@@ -164,7 +165,10 @@ template <class T> struct SlotTypeOf<std::optional<T>> {
 
 template <class T> struct SlotTypeOf<std::vector<T>> {
   static Slot append(void* object) { return slot_of(static_cast<std::vector<T>*>(object)->emplace_back()); }
-  static constexpr SlotType kType{.expected = "an array", .append = append};
+  // An element takes one byte of the frame at least: where it takes many here, a frame must not buy so many of them.
+  static constexpr SlotType kType{.expected = "an array",
+                                  .append = append,
+                                  .max_elements = sizeof(T) > 16 ? 65'536 : std::numeric_limits<int64_t>::max()};
 };
 
 template <class T> struct SlotTypeOf<std::map<TokenId, T>> {

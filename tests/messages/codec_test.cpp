@@ -443,6 +443,21 @@ TEST(Codec, LimitsTheFrame) {
   EXPECT_THROW(encode(finished), std::length_error);
 }
 
+TEST(Codec, LimitsArraysWhoseElementsTakeMuchRoom) {
+  const auto with_turns = [](uint32_t count) {
+    return generate_with("messages", [count](auto& pack) {
+      pack.pack_array(count);
+      for (uint32_t i = 0; i < count; ++i)
+        pack.pack_map(0); // a byte of the frame, 200 of memory
+    });
+  };
+
+  EXPECT_EQ(failure_of(with_turns(65'536)).code, Error::none);
+  const Failure failure = failure_of(with_turns(65'537));
+  EXPECT_EQ(failure.code, Error::invalid_field);
+  EXPECT_EQ(failure.field, "messages[65536]");
+}
+
 TEST(Codec, ReadsTheEnvelopeOfAFrameThatDoesNotDecode) {
   const std::string frame = generate_with("n", [](auto& pack) { pack.pack("x"); });
 
