@@ -180,10 +180,11 @@ template <class Work, class Use>
 void Api::State::with_body(CallPtr call, size_t inline_bytes, Work work, Use use) {
   if (!is_json(*call))
     return call->respond({415, "unsupported_media_type", "Content-Type", "Content-Type must be application/json", 0});
-  const std::string& body = call->request().body;
-  if (body.size() <= inline_bytes)
+  std::string body = call->take_body();
+  const size_t bytes = body.size();
+  if (bytes <= inline_bytes)
     return use(*this, call, work(body));
-  auto job = [weak = weak_from_this(), call, body, work, use] {
+  auto job = [weak = weak_from_this(), call, body = std::move(body), work, use] {
     try {
       auto result = work(body);
       call->post([weak, call, use, result = std::move(result)]() mutable {
@@ -194,7 +195,7 @@ void Api::State::with_body(CallPtr call, size_t inline_bytes, Work work, Use use
       call->post([call] { call->respond(api_error_of(to_string(Error::internal))); });
     }
   };
-  if (!worker.submit(body.size(), std::move(job)))
+  if (!worker.submit(bytes, std::move(job)))
     call->respond(api_error(Failure{Error::busy, {}, {}}));
 }
 

@@ -38,6 +38,9 @@ public:
   virtual ~Exchange() = default;
 
   virtual const Request& request() const = 0;
+  /// The body, for the caller to keep or free: an answer that lasts shall not hold what was read long ago. Once; request()
+  /// has an empty one from then on.
+  virtual std::string take_body() = 0;
 
   /// The whole answer.
   virtual void respond(Response response) = 0;

@@ -21,6 +21,7 @@ public:
                                     std::shared_ptr<Metrics> metrics);
 
   const Request& request() const { return exchange_->request(); }
+  std::string take_body() { return exchange_->take_body(); }
   /// For the log.
   Origin origin() const { return {.door = "http", .request_id = request().id}; }
   /// nullptr if the request has no such header; the name in lower case.

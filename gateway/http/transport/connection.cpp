@@ -201,7 +201,11 @@ auto Connection::await_request() -> Task<bool> {
 /// Reads until the reader has more to tell than "more".
 auto Connection::hear(Deadline deadline) -> Task<Heard> {
   for (int reads = 1;; ++reads) {
-    switch (reader_->advance()) {
+    const Progress progress = reader_->advance();
+    charge_body();
+    if (charged_bytes_ > 0 && service_.body_bytes > service_.options.max_total_body_bytes)
+      co_return Heard::too_much;
+    switch (progress) {
     case Progress::head: co_return Heard::head;
     case Progress::complete: co_return Heard::complete;
     case Progress::refused: co_return Heard::refused;
@@ -214,9 +218,6 @@ auto Connection::hear(Deadline deadline) -> Task<Heard> {
       co_return Heard::closed;
     if (result.outcome == Outcome::done) {
       reader_->append({service_.scratch.data(), result.bytes});
-      charge_body();
-      if (service_.body_bytes > service_.options.max_total_body_bytes)
-        co_return Heard::too_much;
       if (reads % kReadTurn == 0)
         co_await yield();
     } else {
@@ -230,7 +231,8 @@ auto Connection::answer_request() -> Task<After> {
   const Framing framing = reader_->framing();
   const auto answer = std::make_shared<PendingExchange>(
       service_.loop, std::move(reader_->request()), framing,
-      PendingExchange::Options{service_.options.max_queued_bytes, framing.keep_alive && !service_.draining},
+      PendingExchange::Options{service_.options.max_queued_bytes, framing.keep_alive && !service_.draining,
+                               [this] { service_.body_bytes -= std::exchange(charged_bytes_, 0); }},
       [this] { wake(); });
   reader_->next();
   ++service_.counters.requests;

@@ -24,7 +24,7 @@ void put_chunk(std::string& out, std::string_view piece) {
 PendingExchange::PendingExchange(std::shared_ptr<Loop> loop, Request request, const Framing& framing,
                                  const Options& options, std::function<void()> wake)
     : loop_(std::move(loop)), request_(std::move(request)), framing_(framing),
-      max_queued_bytes_(options.max_queued_bytes), wake_(std::move(wake)), keep_alive_(options.keep_alive) {}
+      max_queued_bytes_(options.max_queued_bytes), wake_(std::move(wake)), on_body_taken_(options.on_body_taken), keep_alive_(options.keep_alive) {}
 
 void PendingExchange::put_head(const Response& head, std::optional<size_t> content_length) {
   status_ = head.status;
@@ -32,6 +32,14 @@ void PendingExchange::put_head(const Response& head, std::optional<size_t> conte
   if (!content_length && framing_.http_1_0)
     keep_alive_ = false; // the end of the connection is the end of the body
   out_ += response_head(head, request_, framing_, keep_alive_, content_length);
+}
+
+std::string PendingExchange::take_body() {
+  std::string body = std::exchange(request_.body, {});
+  if (state_ != State::gone && on_body_taken_)
+    on_body_taken_();
+  on_body_taken_ = nullptr;
+  return body;
 }
 
 void PendingExchange::respond(Response response) {
@@ -145,6 +153,7 @@ void PendingExchange::close() {
 
 void PendingExchange::drop_callbacks() {
   wake_ = nullptr;
+  on_body_taken_ = nullptr;
   timers_.clear();
   // Moved away first: what dies with them may call back.
   const auto drained = std::exchange(on_drained_, nullptr), closed = std::exchange(on_close_, nullptr);

@@ -17,6 +17,7 @@ public:
   struct Options {
     size_t max_queued_bytes;
     bool keep_alive; // what the answer's head promises, if its body's end can be told
+    std::function<void()> on_body_taken = {};
   };
 
   /// `wake` is called, on the loop's thread, when there is something to look at here.
@@ -26,6 +27,7 @@ public:
   // ---- the handler's side ----
 
   const Request& request() const override { return request_; }
+  std::string take_body() override;
   void respond(Response response) override;
   void begin(Response head) override;
   void write(std::string piece) override;
@@ -71,7 +73,7 @@ private:
   Request request_;
   const Framing framing_;
   const size_t max_queued_bytes_;
-  std::function<void()> wake_;
+  std::function<void()> wake_, on_body_taken_;
 
   State state_ = State::open;
   bool keep_alive_;

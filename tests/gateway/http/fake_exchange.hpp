@@ -68,6 +68,7 @@ public:
   FakeExchange(FakeLoop& loop, Request request) : loop_(loop), request_(std::move(request)) {}
 
   const Request& request() const override { return request_; }
+  std::string take_body() override { return std::exchange(request_.body, {}); }
   void respond(Response response) override {
     if (over_)
       return;

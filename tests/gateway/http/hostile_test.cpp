@@ -105,6 +105,23 @@ TEST_F(HostilePeers, CannotFillTheMemoryWithBodies) {
   EXPECT_EQ(first.answer().body, "again");
 }
 
+TEST_F(HostilePeers, DoNotKeepOthersFromBodiesByAnswersThatLast) {
+  options_.max_total_body_bytes = 100'000;
+  start_held();
+  auto first = peer(), second = peer();
+  const std::string body(80'000, 'x');
+  first.request("POST", "/", body);
+  const auto lasting = held_.take();
+  on_loop(*lasting, [&](Exchange& exchange) { EXPECT_EQ(exchange.take_body(), body); });
+
+  second.request("POST", "/", body);
+  respond(*held_.take(), "done");
+
+  EXPECT_EQ(second.answer().body, "done");
+  respond(*lasting, "at last");
+  EXPECT_EQ(first.answer().body, "at last");
+}
+
 TEST_F(HostilePeers, WithoutAKeyGetNoLeaveToSendABody) {
   std::string keys = testing::TempDir() + "millrace_hostile_keys_XXXXXX";
   const int fd = ::mkstemp(keys.data());
