@@ -191,22 +191,23 @@ Refusal refusal_of(error_code error) {
 } // namespace
 
 struct RequestReader::State {
-  explicit State(const ReaderLimits& given) : limits(given) {}
+  explicit State(const ReaderLimits& given) : limits(given) { parser.emplace(limits); }
 
   ReaderLimits limits;
   std::string buffer;
   size_t at = 0; // before it, the buffer has been taken
   size_t head_bytes = 0;
   bool told_head = false;
-  std::optional<Parser> parser;
+  std::optional<Parser> parser; // always there; a new one for each request
   std::optional<Refusal> refusal;
 
   size_t waiting() const { return buffer.size() - at; }
 
-  /// A line that some clients send after a body.
-  void skip_empty_lines() {
+  /// Lines that some clients send after a body. False while there is nothing else, or what may become one.
+  bool skip_empty_lines() {
     while (waiting() >= 2 && buffer.compare(at, 2, "\r\n") == 0)
       at += 2;
+    return waiting() > 1 || (waiting() == 1 && buffer[at] != '\r');
   }
 
   Progress refuse_with(const Refusal& why) {
@@ -229,12 +230,8 @@ RequestReader::Progress RequestReader::advance() {
   State& s = *state_;
   if (s.refusal)
     return Progress::refused;
-  if (!s.parser) {
-    s.skip_empty_lines();
-    if (s.waiting() == 0)
-      return Progress::need_more;
-    s.parser.emplace(s.limits);
-  }
+  if (s.head_bytes == 0 && !s.skip_empty_lines())
+    return Progress::need_more;
   for (;;) {
     Parser& parser = *s.parser;
     if (parser.is_header_done() && !s.told_head) {
@@ -278,10 +275,7 @@ const Refusal& RequestReader::refusal() const {
   return *state_->refusal;
 }
 size_t RequestReader::body_bytes() const {
-  return state_->parser ? state_->parser->request.body.size() : 0;
-}
-bool RequestReader::begun() const {
-  return state_->parser.has_value();
+  return state_->parser->request.body.size();
 }
 size_t RequestReader::buffered() const {
   return state_->waiting();
@@ -289,7 +283,7 @@ size_t RequestReader::buffered() const {
 
 void RequestReader::next() {
   State& s = *state_;
-  s.parser.reset();
+  s.parser.emplace(s.limits);
   s.head_bytes = 0;
   s.told_head = false;
   if (s.waiting() == 0) {

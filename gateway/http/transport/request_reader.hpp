@@ -41,15 +41,13 @@ public:
   };
   Progress advance();
 
-  /// Valid from `head` on, until next().
+  /// Whole from `head` on, until next(); before, what is known so far.
   Request& request();
   const Framing& framing() const;
   const Refusal& refusal() const;
   /// Bytes of the body so far.
   size_t body_bytes() const;
 
-  /// Whether a request has begun.
-  bool begun() const;
   /// Bytes that wait here: of a piece that is not complete, or of later requests.
   size_t buffered() const;
   void next();
