@@ -144,7 +144,7 @@ struct Server::State {
     try {
       socket.native_non_blocking(true);
       Connection::start(service, std::move(socket));
-    } catch (const std::bad_alloc&) { // this connection's loss
+    } catch (const std::exception&) { // this connection's loss; others are accepted as before
     }
   }
 

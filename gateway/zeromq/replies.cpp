@@ -19,16 +19,19 @@ constexpr size_t kPiece = 256;           // frames to one client before it is an
 constexpr size_t kReadBytes = 64u << 10; // of a replay, taken from the log at once
 constexpr int64_t kBeyond = std::numeric_limits<int64_t>::max();
 constexpr size_t kNoPreamble = std::numeric_limits<size_t>::max();
-constexpr int32_t kRetryAfterMs = 500;
+constexpr int32_t kRetryAfterMs = 500; // where who refuses can't tell
 
 } // namespace
 
 Rejected rejection(const StreamId& request, const Failure& failure) {
+  int32_t retry_after_ms = failure.retry_after_ms;
+  if (failure.code == Error::busy && retry_after_ms == 0)
+    retry_after_ms = kRetryAfterMs;
   return {.request = request,
           .error = std::string(to_string(failure.code)),
           .field = failure.field,
           .message = failure.message,
-          .retry_after_ms = failure.code == Error::busy ? kRetryAfterMs : 0};
+          .retry_after_ms = retry_after_ms};
 }
 
 Replies::Replies(zmq::context_t& context, const std::string& endpoint, Streams& streams,

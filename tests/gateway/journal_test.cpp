@@ -2,6 +2,7 @@
 
 #include "gateway/journal_format.hpp"
 #include "tests/gateway/peers.hpp"
+#include "tests/gateway/temporary_folder.hpp"
 
 #include <gtest/gtest.h>
 
@@ -21,12 +22,7 @@ using std::filesystem::path;
 
 class JournalTest : public testing::Test {
 protected:
-  JournalTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "millrace-journal-XXXXXX").string();
-    top_ = mkdtemp(pattern.data());
-    options_.folder = top_ / "log";
-  }
-  ~JournalTest() override { std::filesystem::remove_all(top_); }
+  JournalTest() { options_.folder = top_ / "log"; }
 
   static JournalHead head(uint8_t name) {
     JournalHead head;
@@ -62,7 +58,8 @@ protected:
     return ::stat(path.c_str(), &status) == 0 ? status.st_mode & 07777 : 0;
   }
 
-  path top_;
+  const test::TemporaryFolder temporary_;
+  const path top_ = temporary_.path;
   JournalOptions options_;
 };
 

@@ -1,5 +1,7 @@
 #include "gateway/zeromq/socket.hpp"
 
+#include "tests/gateway/temporary_folder.hpp"
+
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,15 +16,7 @@ namespace {
 
 constexpr SocketLimits kLimits{.max_frame_bytes = 1'024, .receive_queue = 10, .send_queue = 10};
 
-/// A folder that goes away with the test.
-struct TemporaryFolder {
-  TemporaryFolder() {
-    std::string name = "/tmp/millrace.XXXXXX";
-    path = mkdtemp(name.data());
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path); }
-  std::filesystem::path path;
-};
+using test::TemporaryFolder;
 
 std::string refusal(const std::string& endpoint) {
   try {

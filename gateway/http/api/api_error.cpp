@@ -35,7 +35,7 @@ const Mapping& mapping_of(std::string_view error) {
   return found != kMappings.end() ? *found : kMappings.back();
 }
 
-ApiError make(const Mapping& mapping, std::string_view field, std::string_view message) {
+ApiError make(const Mapping& mapping, std::string_view field, std::string_view message, int32_t retry_after_ms = 0) {
   ApiError error;
   error.status = mapping.status;
   error.code = mapping.code;
@@ -45,7 +45,7 @@ ApiError make(const Mapping& mapping, std::string_view field, std::string_view m
     error.message += ' ';
   error.message += message.empty() ? mapping.message : message;
   if (mapping.error == Error::busy)
-    error.retry_after_s = 1;
+    error.retry_after_s = std::max(1, (retry_after_ms + 999) / 1000); // 1 where who refuses can't tell
   return error;
 }
 
@@ -60,14 +60,11 @@ std::string_view type_of(int status) {
 } // namespace
 
 ApiError api_error(const Failure& failure) {
-  return make(mapping_of(to_string(failure.code)), failure.field, failure.message);
+  return make(mapping_of(to_string(failure.code)), failure.field, failure.message, failure.retry_after_ms);
 }
 
 ApiError api_error(const Rejected& rejected) {
-  ApiError error = make(mapping_of(rejected.error), rejected.field, rejected.message);
-  if (rejected.retry_after_ms > 0)
-    error.retry_after_s = (rejected.retry_after_ms + 999) / 1000;
-  return error;
+  return make(mapping_of(rejected.error), rejected.field, rejected.message, rejected.retry_after_ms);
 }
 
 ApiError api_error_of(std::string_view error) {

@@ -53,7 +53,10 @@ std::optional<ApiError> CompletionAnswer::open_streams() {
       return api_error(*failure);
     const auto& stream = std::get<Streams::Opened>(opened);
     parts_[i].joined = stream.joined;
-    parts_[i].reader = std::make_shared<StreamReader>(streams_, stream.stream, Cursor{}, call_);
+    Cursor cursor;
+    if (!stream.joined) // all of it is told for the first time
+      cursor.live_from.assign(static_cast<size_t>(request_.n), 0);
+    parts_[i].reader = std::make_shared<StreamReader>(streams_, stream.stream, std::move(cursor), call_);
   }
   return std::nullopt;
 }

@@ -123,7 +123,7 @@ auto Connection::run(std::shared_ptr<Connection> self) -> Task<void> {
       if (next == After::linger)
         co_await self->linger();
     }
-  } catch (const std::bad_alloc&) { // this peer's loss; the others go on
+  } catch (const std::exception&) { // this peer's loss; the others go on
   }
   boost::system::error_code ignored;
   self->socket_.close(ignored); // drops what is armed, which holds on to the connection

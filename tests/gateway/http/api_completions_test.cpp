@@ -351,6 +351,24 @@ TEST_F(CompletionsTest, GivesEachRefusalOfThePipelineItsStatus) {
   }
 }
 
+TEST_F(CompletionsTest, ARefusalTellsWhenToTryAgain) {
+  refusal_ = Failure{Error::busy, {}, "too many prompts wait", 2'500};
+
+  EXPECT_EQ(complete("")->header("Retry-After"), "3");
+}
+
+TEST_F(CompletionsTest, ItsOwnEventsAreNoReplays) {
+  on_submit_ = [this] {
+    start();
+    answer();
+  };
+  const auto exchange = complete(R"("stream":false)");
+  loop_.run();
+
+  EXPECT_EQ(exchange->status(), 200);
+  EXPECT_EQ(streams_->stats().replayed, 0u);
+}
+
 TEST_F(CompletionsTest, ARejectionBeforeTheHeadKeepsItsStatus) {
   for (const std::string fields : {R"("stream":true)", R"("stream":false)"}) {
     const auto exchange = complete(fields);

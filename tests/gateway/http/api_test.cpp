@@ -52,6 +52,8 @@ void ApiTest::restart() {
   streams_.emplace(streams_options_, Backend{.submit =
                                                  [this](Generate request) {
                                                    submitted_.push_back(std::move(request));
+                                                   if (on_submit_)
+                                                     on_submit_();
                                                    return refusal_;
                                                  },
                                              .cancel = [this](const StreamId& id) { cancelled_.push_back(id); },

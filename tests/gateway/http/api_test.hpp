@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -53,6 +54,7 @@ protected:
   FakeLoop loop_;
   ServerStats server_stats_;
   std::optional<Failure> refusal_;
+  std::function<void()> on_submit_; // of a pipeline that is quicker than the API
   std::vector<Generate> submitted_;
   std::vector<StreamId> cancelled_;
   std::map<std::pair<StreamId, int32_t>, int64_t> next_seq_;

@@ -1,4 +1,5 @@
 #include "tests/gateway/http/server_test.hpp"
+#include "tests/gateway/temporary_folder.hpp"
 
 #include <filesystem>
 #include <fstream>
@@ -46,16 +47,12 @@ void write_key(const std::filesystem::path& path, EVP_PKEY* key) {
 class TlsServer : public ServerTest {
 protected:
   TlsServer() {
-    std::string name = testing::TempDir() + "millrace_tls_XXXXXX";
-    folder_ = ::mkdtemp(name.data());
     options_.certificate = folder_ / "certificate.pem";
     options_.private_key = folder_ / "key.pem";
     const auto key = make_key();
     write_certificate(options_.certificate, key.get());
     write_key(options_.private_key, key.get());
   }
-  ~TlsServer() override { std::filesystem::remove_all(folder_); }
-
   /// Why the server does not start.
   std::string complaint() const {
     try {
@@ -66,7 +63,8 @@ protected:
     }
   }
 
-  std::filesystem::path folder_;
+  const millrace::test::TemporaryFolder temporary_;
+  const std::filesystem::path folder_ = temporary_.path;
 };
 
 /// A TLS client over a peer's socket that trusts the server's certificate alone.
