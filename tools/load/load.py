@@ -35,8 +35,8 @@ def processor():
 
 class Server:
     def __init__(self, model):
-        command = [BUILD / "cli" / "millrace", "serve", "--port", "0", "--http-port", "0"] + (["-m", model] if model else [])
-        self.process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        command = [BUILD / "millrace", "serve", "--port", "0", "--log-level", "warning"] + (["-m", model] if model else [])
+        self.process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True)
         self.url = None
         for line in self.process.stdout:
             if line.startswith("http "):
@@ -44,7 +44,7 @@ class Server:
             if line.strip() == "ready":
                 break
         if not self.url or self.process.poll() is not None:
-            sys.exit("the server did not start: " + self.process.stderr.read())
+            sys.exit("the server did not start")
 
     def __enter__(self):
         return self
