@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <map>
+#include <thread>
 
 namespace millrace::http {
 namespace {
@@ -19,6 +20,8 @@ constexpr size_t kInlineBody = 64u << 10; // longer ones are parsed on the worke
 constexpr size_t kInlineText = 4u << 10;  // likewise for what is also tokenized
 constexpr size_t kWorkerJobs = 64;
 constexpr size_t kWorkerBytes = 32u << 20;
+constexpr int kPostTries = 100;
+constexpr std::chrono::milliseconds kPostRetry{10};
 
 Response json(std::string body, int status = 200) {
   Response response;
@@ -54,6 +57,19 @@ bool is_json(const Call& call) {
   for (char& c : name)
     c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   return name == "application/json";
+}
+
+/// From the worker, where memory may be short: that may pass, and the client waits.
+void post_patiently(Call& call, const std::function<void()>& answer) {
+  for (int tries = 1;; ++tries) {
+    try {
+      return call.post(answer);
+    } catch (const std::exception&) {
+      if (tries == kPostTries)
+        throw;
+      std::this_thread::sleep_for(kPostRetry);
+    }
+  }
 }
 
 } // namespace
@@ -184,7 +200,8 @@ void Api::State::with_body(CallPtr call, size_t inline_bytes, Work work, Use use
   const size_t bytes = body.size();
   if (bytes <= inline_bytes)
     return use(*this, call, work(body));
-  auto job = [weak = weak_from_this(), call, body = std::move(body), work, use] {
+  std::function<void()> failed = [call] { call->respond(api_error_of(to_string(Error::internal))); };
+  auto job = [weak = weak_from_this(), call, body = std::move(body), work, use, failed = std::move(failed)]() mutable {
     try {
       auto result = work(body);
       call->post([weak, call, use, result = std::move(result)]() mutable {
@@ -192,7 +209,8 @@ void Api::State::with_body(CallPtr call, size_t inline_bytes, Work work, Use use
           use(*self, call, std::move(result));
       });
     } catch (const std::exception&) {
-      call->post([call] { call->respond(api_error_of(to_string(Error::internal))); });
+      body = {}; // the largest part of what memory may lack for
+      post_patiently(*call, failed);
     }
   };
   if (!worker.submit(bytes, std::move(job)))

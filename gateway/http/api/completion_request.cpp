@@ -150,6 +150,8 @@ void read_max_tokens(FieldReader& fields, Style style, Generate& out) {
 /// Completions: a number of alternatives. Chat: a switch, and the number apart.
 void read_logprobs(FieldReader& fields, Style style, CompletionRequest& request, Generate& out) {
   if (style == Style::completion) {
+    if (const Json* value = fields.find("logprobs"); value && value->is_boolean())
+      return fields.fail("logprobs", "must be how many alternatives to tell, an integer, not a boolean as for chats");
     fields.read("logprobs", out.logprobs);
     request.logprobs = out.logprobs.has_value();
     return;

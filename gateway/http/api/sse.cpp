@@ -5,23 +5,25 @@
 namespace millrace::http {
 namespace {
 
-constexpr std::string_view kEnd = "end";
+constexpr std::string_view kEnd = "end", kAlsoEnd = ",end"; // alone, and behind positions
 constexpr size_t kMaxChoices = 1024; // of an id; a server allows far fewer
 
 std::optional<int64_t> number(std::string_view digits) {
-  int64_t value = 0;
+  uint64_t value = 0; // takes no sign
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc{} || end != digits.data() + digits.size() || value < 0 || value > (int64_t{1} << 62))
+  if (error != std::errc{} || end != digits.data() + digits.size() || value > (uint64_t{1} << 62))
     return std::nullopt;
-  return value;
+  return static_cast<int64_t>(value);
 }
 
 /// "0:12,1:9" -> {12, 9}; `absent` stands where a choice is not named.
 std::optional<std::vector<int64_t>> positions(std::string_view text, int64_t absent) {
   std::vector<int64_t> out;
-  while (!text.empty()) {
-    const std::string_view entry = text.substr(0, text.find(','));
-    text.remove_prefix(std::min(entry.size() + 1, text.size()));
+  for (bool more = true; more;) {
+    const size_t comma = text.find(',');
+    const std::string_view entry = text.substr(0, comma);
+    more = comma != text.npos;
+    text.remove_prefix(more ? comma + 1 : text.size());
     const size_t colon = entry.find(':');
     if (colon == entry.npos)
       return std::nullopt;
@@ -68,12 +70,11 @@ std::string EventId::text() const {
 
 std::optional<Cursor> cursor_after(std::string_view last_event_id) {
   Cursor cursor;
-  if (last_event_id.ends_with(kEnd)) {
-    cursor.ended = true;
-    last_event_id.remove_suffix(kEnd.size());
-    if (last_event_id.ends_with(','))
-      last_event_id.remove_suffix(1);
-  }
+  cursor.ended = last_event_id == kEnd || last_event_id.ends_with(kAlsoEnd);
+  if (last_event_id.empty() || last_event_id == kEnd) // nothing numbered was sent
+    return cursor;
+  if (cursor.ended)
+    last_event_id.remove_suffix(kAlsoEnd.size());
   const auto last = positions(last_event_id, -1);
   if (!last)
     return std::nullopt;

@@ -1,5 +1,9 @@
 #include "gateway/http/api/worker.hpp"
 
+#include "messages/report.hpp"
+
+#include <exception>
+
 namespace millrace::http {
 
 Worker::Worker(size_t max_jobs, size_t max_bytes)
@@ -37,7 +41,11 @@ void Worker::run() {
     jobs_.pop_front();
     bytes_ -= job.bytes;
     lock.unlock();
-    job.run();
+    try {
+      job.run();
+    } catch (const std::exception& error) {
+      report("http", error.what());
+    }
     job.run = nullptr; // outside the lock: it may hold the last reference to a connection
     lock.lock();
   }

@@ -18,7 +18,8 @@ public:
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  /// False, and nothing done, if it is full. The job must not throw.
+  /// False, and nothing done, if it is full. What the job throws is reported and
+  /// costs nobody else's.
   bool submit(size_t bytes, std::function<void()> job);
 
 private:

@@ -623,6 +623,23 @@ TEST_F(CompletionsTest, ParsesALongBodyOffTheLoop) {
   EXPECT_EQ(exchange->status(), 400);
 }
 
+TEST_F(CompletionsTest, AnswersWhereMemoryLacksForTheWorkersResult) {
+  Request request;
+  request.method = "POST";
+  request.path = "/v1/completions";
+  request.headers = {{"content-type", "application/json"}};
+  request.body = R"({"prompt":")" + std::string(200'000, 'a') + "\"}";
+  const auto exchange = std::make_shared<FakeExchange>(loop_, std::move(request));
+  exchange->fail_posts(3); // of the result, and of its refusal twice
+
+  api_->handle(exchange);
+
+  wait_for(*exchange);
+  EXPECT_EQ(exchange->status(), 500);
+  EXPECT_EQ(error_code(*exchange), "internal");
+  EXPECT_TRUE(submitted_.empty());
+}
+
 TEST_F(CompletionsTest, APeerThatLeftWhileItsBodyWasParsedOpensNothing) {
   const auto exchange = post("/v1/completions", R"({"prompt":")" + std::string(200'000, 'a') + "\"}");
   exchange->close();

@@ -119,6 +119,15 @@ TEST(CompletionRequest, RefusesWrongTypesByName) {
           << value;
 }
 
+TEST(CompletionRequest, SaysThatASwitchIsNoNumberOfAlternatives) {
+  for (const char* value : {"true", "false"}) {
+    const auto result = read(Style::completion, R"("logprobs":)" + std::string(value));
+    ASSERT_EQ(refusal(result), "400 logprobs");
+    EXPECT_EQ(std::get<ApiError>(result).message,
+              "logprobs must be how many alternatives to tell, an integer, not a boolean as for chats");
+  }
+}
+
 TEST(CompletionRequest, RefusesWrongTypesOfOtherFieldsByName) {
   for (const std::string value : {"1", "true", "{}", "[1]", "[[]]", "1e400"})
     EXPECT_EQ(refusal(read(Style::completion, "\"stop\":" + value)).substr(0, 8), "400 stop") << value;

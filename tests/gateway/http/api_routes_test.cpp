@@ -138,7 +138,8 @@ TEST_F(RoutesTest, RefusesPositionsThatAreNone) {
   const std::string path = "/v1/streams/" + to_hex(stream());
   for (const std::string seq : {"x", "-1", "0:x", "1:0", "99999999999999999999"})
     EXPECT_EQ(json_of(*get(path, {}, {{"from_seq", seq}}))["error"]["param"], "from_seq") << seq;
-  EXPECT_EQ(json_of(*get(path, {{"last-event-id", "7"}}))["error"]["param"], "Last-Event-ID");
+  for (const char* id : {"7", "0:1end"})
+    EXPECT_EQ(json_of(*get(path, {{"last-event-id", id}}))["error"]["param"], "Last-Event-ID") << id;
 }
 
 TEST_F(RoutesTest, TellsWhereAStreamStands) {

@@ -25,12 +25,14 @@ TEST(EventId, LeadsBackToWhatComesNext) {
   EXPECT_FALSE(cursor->ended);
   EXPECT_TRUE(cursor_after("0:12,2:9,end")->ended);
   EXPECT_TRUE(cursor_after("end")->ended);
+  EXPECT_TRUE(cursor_after("")->next.empty()) << "of who has got nothing numbered yet";
   EXPECT_EQ(EventId(*cursor).text(), "0:12,2:9");
 }
 
 TEST(EventId, RefusesWhatIsNone) {
   for (const std::string_view text : {"x", "0", "0:", ":1", "0:-1", "0:1;1:2", "0:1,,1:2", "0:99999999999999999999",
-                                      "1024:0", "0:1 ", "4611686018427387904:0"})
+                                      "1024:0", "0:1 ", "4611686018427387904:0", "0:1end", "0:1,,end", ",end", "0:1,",
+                                      ",", "endend", "end,0:1", "0:1,End", "0:1,end,", "0:-0", "-0:1", "0:+1"})
     EXPECT_FALSE(cursor_after(text)) << text;
 }
 
@@ -39,6 +41,9 @@ TEST(FromSeq, ANumberAloneIsForEveryChoice) {
   EXPECT_EQ(cursor_from("0:12,2:9", 3)->next, (std::vector<int64_t>{12, 0, 9}));
   EXPECT_FALSE(cursor_from("-1", 3));
   EXPECT_FALSE(cursor_from("seven", 3));
+  EXPECT_FALSE(cursor_from("", 3));
+  EXPECT_FALSE(cursor_from("0:12,", 3));
+  EXPECT_FALSE(cursor_from("-0", 3));
 }
 
 TEST(Event, IsFramedByItsLines) {

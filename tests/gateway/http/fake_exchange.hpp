@@ -5,11 +5,13 @@
 #include "gateway/http/exchange.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -92,7 +94,13 @@ public:
   size_t queued() const override { return queued_; }
   void on_drained(std::function<void()> call) override { on_drained_ = std::move(call); }
   void on_close(std::function<void()> call) override { on_close_ = std::move(call); }
-  void post(std::function<void()> call) override { loop_.post(std::move(call)); }
+  void post(std::function<void()> call) override {
+    if (failing_posts_ > 0) {
+      --failing_posts_;
+      throw std::bad_alloc();
+    }
+    loop_.post(std::move(call));
+  }
   void after(std::chrono::milliseconds delay, std::function<void()> call) override {
     loop_.after(delay, [weak = weak_from_this(), call = std::move(call)] {
       if (const auto self = weak.lock(); self && !self->over_)
@@ -111,6 +119,8 @@ public:
       call();
   }
   void be_slow() { slow_ = true; }
+  /// The next calls of post() find no memory.
+  void fail_posts(int count) { failing_posts_ = count; }
   /// Takes what waits.
   void drain() {
     queued_ = 0;
@@ -143,6 +153,7 @@ private:
   std::optional<Response> head_;
   std::string body_;
   bool over_ = false, ended_ = false, slow_ = false;
+  std::atomic<int> failing_posts_ = 0;
   size_t queued_ = 0, most_queued_ = 0;
   std::function<void()> on_drained_, on_close_;
 };
