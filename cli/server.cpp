@@ -85,6 +85,11 @@ Backend Server::backend() {
                 return pipeline_->submit(std::move(request));
               },
           .cancel = [this](const StreamId& id) { pipeline_->cancel(id); },
+          .check =
+              [this](const Generate& request) {
+                wired_.wait();
+                return validate(request, pipeline_->limits());
+              },
           .resume = [this](Resumption resumption) { return resume(std::move(resumption)); },
           .stats =
               [this](int32_t max_requests) {

@@ -29,6 +29,9 @@ struct Resumption {
 struct Backend {
   std::function<std::optional<Failure>(Generate)> submit;
   std::function<void(const StreamId&)> cancel;
+  /// What submit would refuse whenever it comes, such as what breaks a limit of the model: asked before a request
+  /// is written to disk. May be empty.
+  std::function<std::optional<Failure>(const Generate&)> check = {};
   std::function<std::optional<Failure>(Resumption)> resume = {};
   /// The pipeline's part of the answer to Stats, with at most so many requests.
   std::function<ServerStats(int32_t max_requests)> stats = {};

@@ -32,6 +32,9 @@ constexpr size_t kWriteBytes = 1u << 20; // of one batch, gathered in memory
 constexpr size_t kOperationBytes = 96;   // what an operation in the queue is charged with, besides its event
 constexpr size_t kKeptOperations = 1u << 16; // capacity of the queue that outlives a burst
 constexpr int kToldFiles = 10;               // odd files that are named on stderr
+const Failure kTooLarge{Error::unsupported, "", "the request is too large for the streams' journal"};
+const Failure kFull{Error::busy, "", "the streams' journal is full", 10'000}; // streams leave it in minutes
+const Failure kBroken{Error::internal, "", "the stream's journal cannot be written"};
 
 [[noreturn]] void fail(int error, const std::filesystem::path& folder, const std::string& why) {
   throw std::system_error(error, std::generic_category(),
@@ -145,7 +148,7 @@ struct Journal::State {
   ~State();
 
   void recover(const std::function<void(RecoveredStream)>& take);
-  bool begin(const JournalHead& head);
+  std::optional<Failure> begin(const JournalHead& head);
   void append(const StreamId& stream, zmq::message_t event);
   void forget(const StreamId& stream);
   void flush();
@@ -285,19 +288,21 @@ void Journal::State::set_aside(const std::string& name, int& told) {
 
 // ---- what others call ----
 
-bool Journal::State::begin(const JournalHead& head) {
+std::optional<Failure> Journal::State::begin(const JournalHead& head) {
   const StreamId& stream = head.generate.request;
   const std::string name = to_hex(stream), unfinished = name + kUnfinished;
   std::string bytes;
   try {
     bytes = encode_journal_head(head);
   } catch (const std::length_error&) {
-    return false;
+    return kTooLarge;
   }
+  if (bytes.size() > options_.max_file_bytes)
+    return kTooLarge;
   {
     std::unique_lock lock(files_mutex_);
-    if (bytes.size() > options_.max_file_bytes || total_bytes_ + bytes.size() > options_.max_total_bytes)
-      return false;
+    if (total_bytes_ + bytes.size() > options_.max_total_bytes)
+      return kFull;
     if (files_.contains(stream)) { // forgotten, but not gone yet
       lock.unlock();
       flush();
@@ -316,7 +321,7 @@ bool Journal::State::begin(const JournalHead& head) {
   if (!written) {
     ::unlinkat(folder_.get(), unfinished.c_str(), 0);
     complain("a request is refused, for it can't be written", error);
-    return false;
+    return error == ENOSPC || error == EDQUOT ? kFull : kBroken;
   }
   complained_ = false;
   file.bytes = bytes.size();
@@ -324,7 +329,7 @@ bool Journal::State::begin(const JournalHead& head) {
   close_and_erase(stream);
   total_bytes_ += file.bytes;
   files_.emplace(stream, std::move(file));
-  return true;
+  return std::nullopt;
 }
 
 void Journal::State::append(const StreamId& stream, zmq::message_t event) {
@@ -522,7 +527,7 @@ Journal::~Journal() = default;
 void Journal::recover(const std::function<void(RecoveredStream)>& take) {
   state_->recover(take);
 }
-bool Journal::begin(const JournalHead& head) {
+std::optional<Failure> Journal::begin(const JournalHead& head) {
   return state_->begin(head);
 }
 void Journal::append(const StreamId& stream, zmq::message_t event) {

@@ -7,6 +7,7 @@
 
 #include "gateway/backend.hpp"
 #include "gateway/principal.hpp"
+#include "messages/error.hpp"
 
 #include <zmq.hpp>
 
@@ -14,6 +15,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,9 +63,9 @@ public:
   /// journals are renamed to *.bad and told on stderr. `take` may forget what it doesn't want.
   void recover(const std::function<void(RecoveredStream)>& take);
 
-  /// Writes the head before it returns, so that an admitted stream is on disk. False if the disk does not
-  /// take it (full, broken, a limit above): the request is to be refused.
-  bool begin(const JournalHead& head);
+  /// Writes the head before it returns, so that an admitted stream is on disk. Else says why the request is to
+  /// be refused: `busy` if the disk is full, or a limit above reached, until files of old streams go.
+  std::optional<Failure> begin(const JournalHead& head);
   /// Puts the event into a queue; of a stream that was not begun it is dropped.
   void append(const StreamId& stream, zmq::message_t event);
   /// The stream has left the log: its file goes.

@@ -137,6 +137,7 @@ private:
   std::optional<Earlier> find_earlier(const Generate& request, const Principal& who) const;
   bool begin(const Generate& request, Entry entry, Clock::time_point now);
   std::optional<Failure> submit(const Generate& request, const Principal& who, const Bytes& hash);
+  std::optional<Failure> write_down(const Generate& request, const Principal& who, const Bytes& hash);
   void tell_opened(const Generate& request, const Principal& who, const Origin& origin);
   void take_out(const StreamId& stream);
   void forget(const StreamId& stream);
@@ -277,16 +278,26 @@ std::optional<Failure> Streams::State::submit(const Generate& request, const Pri
   if (!backend_.submit)
     return Failure{Error::draining, "", "the server is stopping"};
   try {
-    if (journal_ && !journal_->begin({.principal = who.name,
-                                      .fingerprint = options_.model_fingerprint,
-                                      .body_hash = hash,
-                                      .generate = request}))
-      return Failure{Error::internal, "", "the stream's journal cannot be written"};
+    if (journal_)
+      if (auto failure = write_down(request, who, hash))
+        return failure;
     return backend_.submit(request);
   } catch (const std::exception& error) {
     report("gateway", std::string("submit: ") + error.what());
     return Failure{Error::internal, "", "the request could not be submitted"};
   }
+}
+
+/// What is refused anyway leaves no file.
+std::optional<Failure> Streams::State::write_down(const Generate& request, const Principal& who,
+                                                  const Bytes& hash) {
+  if (backend_.check)
+    if (auto failure = backend_.check(request))
+      return failure;
+  return journal_->begin({.principal = who.name,
+                          .fingerprint = options_.model_fingerprint,
+                          .body_hash = hash,
+                          .generate = request});
 }
 
 void Streams::State::call_cancel(const StreamId& stream) {

@@ -16,6 +16,7 @@ protected:
     streams_.reset();
     resumed_.clear();
     Backend backend = backend_.interface();
+    backend.check = [this](const Generate&) { return unfit_; };
     backend.resume = [this](Resumption resumption) {
       resumed_.push_back(std::move(resumption));
       return refusal_;
@@ -41,7 +42,7 @@ protected:
   TemporaryFolder folder_;
   FakeBackend backend_;
   std::chrono::milliseconds ttl_{300'000};
-  std::optional<Failure> refusal_;
+  std::optional<Failure> refusal_, unfit_;
   std::vector<Resumption> resumed_;
   std::optional<Streams> streams_;
 };
@@ -198,6 +199,20 @@ TEST_F(RecoveryTest, ForgetsARefusedRequestAndAnExpiredStream) {
   start();
 
   EXPECT_EQ(streams_->stats().streams, 0u);
+}
+
+TEST_F(RecoveryTest, WritesNothingOfARequestThatTheModelCannotTake) {
+  start();
+  unfit_ = {Error::invalid_field, "sampling.logit_bias", "no such token"};
+
+  const auto refused = streams_->open(generate(1), kOwner);
+
+  EXPECT_EQ(std::get<Failure>(refused).code, Error::invalid_field);
+  EXPECT_TRUE(backend_.submitted().empty());
+  for (const auto& file : std::filesystem::directory_iterator(folder_.path / "journal"))
+    EXPECT_EQ(file.path().filename(), "lock");
+  unfit_.reset();
+  open(generate(1)); // its id is free
 }
 
 // ---- the journal may lack events ----
