@@ -91,7 +91,8 @@ struct Api::State : std::enable_shared_from_this<Api::State> {
     rules.limits = options.limits;
     rules.json.max_depth = options.max_json_depth;
     rules.tokenizer = options.tokenizer;
-    bounds = {options.ping, options.max_queued_bytes, options.max_lag_bytes, options.max_answer_bytes};
+    bounds = {options.ping, options.max_queued_bytes, options.max_lag_bytes, options.max_answer_bytes,
+              std::make_shared<AnswerMemory>(options.max_all_answers_bytes)};
   }
 
   // ---- routes ----

@@ -24,6 +24,7 @@ struct ApiOptions {
   size_t max_queued_bytes = 256u << 10;     // of one answer; a reader waits in the log, not in memory
   size_t max_lag_bytes = 4u << 20;          // that a reader may be behind; beyond it: lagging, and the answer ends
   size_t max_answer_bytes = 32u << 20;      // of one that is not streamed
+  size_t max_all_answers_bytes = 256u << 20; // of all that are not streamed, until their peers have them
   size_t max_json_depth = 64;
   bool require_known_model = true;          // "model" of a request must be `model` or absent
 };

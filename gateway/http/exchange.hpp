@@ -29,6 +29,7 @@ struct Response {
   std::string content_type = "application/json";
   std::string body = {};
   std::vector<std::pair<std::string, std::string>> headers = {}; // besides Content-Type and Content-Length
+  std::shared_ptr<const void> kept = {}; // by an answer as a whole until its peer has taken it, or gone
 };
 
 /// Lives as long as its connection needs it; a handler may keep it for longer, and then its calls do nothing.

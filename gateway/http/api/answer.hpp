@@ -2,6 +2,7 @@
 
 // Answers that take their time, and what bounds them.
 
+#include "gateway/http/api/answer_memory.hpp"
 #include "gateway/http/api/stream_reader.hpp"
 
 #include <chrono>
@@ -15,6 +16,7 @@ struct AnswerBounds {
   size_t max_queued_bytes = 256u << 10;
   size_t max_lag_bytes = 4u << 20;
   size_t max_answer_bytes = 32u << 20; // of one that is not streamed
+  std::shared_ptr<AnswerMemory> memory = {}; // of all that are not streamed
 };
 
 /// Read from a stream's log at once, in its form; and how often until others get their turn.

@@ -7,6 +7,8 @@
 namespace millrace::http {
 namespace {
 
+constexpr size_t kLeastMemory = 4u << 10; // of an answer that has no text yet
+
 template <class... F> struct Overloaded : F... {
   using F::operator()...;
 };
@@ -25,7 +27,21 @@ CompletionAnswer::CompletionAnswer(Streams& streams, std::shared_ptr<Call> call,
   }
 }
 
+template <class Step> void CompletionAnswer::guarded(Step step) {
+  try {
+    step();
+  } catch (...) {
+    stop();
+    cancel_streams();
+    throw;
+  }
+}
+
 void CompletionAnswer::start() {
+  guarded([this] { begin(); });
+}
+
+void CompletionAnswer::begin() {
   call_->on_gone([weak = weak_from_this()] {
     if (const auto self = weak.lock()) {
       if (!self->outlives_reader_)
@@ -33,6 +49,11 @@ void CompletionAnswer::start() {
       self->stop();
     }
   });
+  if (!request_.stream) {
+    memory_ = std::make_shared<AnswerMemory::Part>(bounds_.memory);
+    if (!keep(0)) // before anything runs for it
+      return;
+  }
   if (const auto error = open_streams())
     return fail(*error);
   make_writer();
@@ -71,10 +92,15 @@ void CompletionAnswer::stop() {
   if (std::exchange(over_, true))
     return;
   stop_readers();
+  memory_ = nullptr;
   on_over_();
 }
 
 void CompletionAnswer::advance() {
+  guarded([this] { go_on(); });
+}
+
+void CompletionAnswer::go_on() {
   if (over_)
     return;
   if (!output_.pump() && request_.stream) {
@@ -178,8 +204,19 @@ void CompletionAnswer::flush() {
     silent_ = false;
     output_.write(chunks);
   }
-  if (writer_->held_bytes() + output_.held() > bounds_.max_answer_bytes)
+  keep(writer_->held_bytes() + output_.held());
+}
+
+bool CompletionAnswer::keep(size_t bytes) {
+  if (bytes > bounds_.max_answer_bytes) {
     fail({400, "answer_too_large", {}, "the answer is larger than this server keeps in memory", 0});
+    return false;
+  }
+  if (memory_ && !memory_->resize(kLeastMemory + bytes)) {
+    fail(api_error(Failure{Error::busy, {}, "too much is kept for answers that are not streamed; use stream, or try again later"}));
+    return false;
+  }
+  return true;
 }
 
 void CompletionAnswer::finish() {
@@ -196,6 +233,9 @@ void CompletionAnswer::finish() {
     return close(writer_->take());
   Response response = head();
   response.body = writer_->take();
+  if (!keep(response.body.size()))
+    return;
+  response.kept = std::move(memory_);
   call_->respond(std::move(response));
   stop();
 }

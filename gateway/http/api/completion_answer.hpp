@@ -37,14 +37,21 @@ private:
     bool joined = false; // opened by an earlier request
   };
 
+  /// Runs a step. If it throws, for want of memory most likely, nothing of the answer stays behind; the exchange tells
+  /// the client.
+  template <class Step> void guarded(Step step);
+  void begin();
   std::optional<ApiError> open_streams();
   void make_writer();
   void advance();
+  void go_on();
   /// False if the answer ends, or goes on in a later call.
   bool read(size_t prompt);
   /// False if the answer ends.
   bool take(size_t prompt, const Event& event);
   void flush();
+  /// False if the answer ends.
+  bool keep(size_t bytes);
   void fail(const ApiError& error);
   void lagging(const StreamReader& reader);
   void finish();
@@ -64,6 +71,7 @@ private:
   AnswerBounds bounds_;
   PacedOutput output_;
   std::unique_ptr<CompletionWriter> writer_;
+  std::shared_ptr<AnswerMemory::Part> memory_; // null if it is streamed, or over
   std::vector<Part> parts_; // one for each prompt
   std::function<void()> on_over_;
   bool outlives_reader_ = false;

@@ -49,6 +49,7 @@ void PendingExchange::respond(Response response) {
   put_head(response, response.body.size());
   if (!framing_.head_only && !has_no_body(response.status))
     out_ += response.body;
+  kept_ = std::move(response.kept);
   state_ = State::ended;
   wake();
 }
@@ -155,6 +156,7 @@ void PendingExchange::drop_callbacks() {
   wake_ = nullptr;
   on_body_taken_ = nullptr;
   timers_.clear();
+  kept_ = nullptr;
   // Moved away first: what dies with them may call back.
   const auto drained = std::exchange(on_drained_, nullptr), closed = std::exchange(on_close_, nullptr);
 }

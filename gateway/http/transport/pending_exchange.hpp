@@ -86,6 +86,7 @@ private:
   size_t out_at_ = 0; // before it, the socket has taken out_
   std::function<void()> on_drained_, on_close_;
   std::list<boost::asio::steady_timer> timers_;
+  std::shared_ptr<const void> kept_; // of the response
 };
 
 } // namespace millrace::http

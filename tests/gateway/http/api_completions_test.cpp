@@ -583,6 +583,73 @@ TEST_F(CompletionsTest, RefusesToCollectMoreThanItMayKeep) {
   EXPECT_EQ(cancelled_.size(), 1u);
 }
 
+TEST_F(CompletionsTest, BoundsWhatAllCollectedAnswersTakeTogether) {
+  options_.max_all_answers_bytes = 20'000;
+  restart();
+  const auto first = complete(), second = complete(), streamed = complete(R"("stream":true)");
+  for (size_t i = 0; i < 3; ++i)
+    start(i);
+  token(std::string(8'000, 'x'), 0, 0);
+
+  token(std::string(8'000, 'x'), 0, 1);
+  token(std::string(8'000, 'x'), 0, 2);
+
+  EXPECT_EQ(second->status(), 429);
+  EXPECT_EQ(error_code(*second), "busy");
+  EXPECT_EQ(second->header("Retry-After"), "1");
+  EXPECT_EQ(cancelled_, std::vector{stream(1)});
+  EXPECT_EQ(streamed->status(), 200);
+  EXPECT_EQ(complete()->status(), 0) << "there is room for a small one";
+  EXPECT_EQ(complete()->status(), 429);
+  EXPECT_EQ(submitted_.size(), 4u) << "nothing runs for one that there is no room for";
+  finish("stop");
+  done();
+  EXPECT_EQ(first->status(), 200);
+}
+
+TEST_F(CompletionsTest, GivesBackTheMemoryOfAnAnswerHoweverItEnds) {
+  options_.max_all_answers_bytes = 5'000; // for one answer
+  restart();
+  const auto expect_room = [&](const char* after) {
+    const auto exchange = complete();
+    ASSERT_EQ(exchange->status(), 0) << after;
+    answer(submitted_.size() - 1);
+    EXPECT_EQ(exchange->status(), 200) << after;
+  };
+  expect_room("the start");
+  expect_room("an answer");
+  complete()->close();
+  expect_room("a peer that left");
+  complete();
+  finish("error", 0, submitted_.size() - 1, "internal");
+  expect_room("an error");
+  const auto unlucky = complete();
+  unlucky->fail_answer();
+  answer(submitted_.size() - 1);
+  EXPECT_EQ(unlucky->status(), 500);
+  expect_room("an answer that could not be given");
+  complete()->fail_answer();
+  finish("error", 0, submitted_.size() - 1, "internal");
+  expect_room("an error that could not be told");
+  refusal_ = Failure{Error::busy, "", "full"};
+  EXPECT_EQ(complete()->status(), 429);
+  refusal_.reset();
+  expect_room("a refusal");
+}
+
+TEST_F(CompletionsTest, CountsAnAnswerUntilItsPeerHasIt) {
+  options_.max_all_answers_bytes = 5'000;
+  restart();
+  const auto slow = complete();
+  slow->be_slow();
+  answer();
+  ASSERT_EQ(slow->status(), 200);
+
+  EXPECT_EQ(complete()->status(), 429);
+  slow->drain();
+  EXPECT_EQ(complete()->status(), 0);
+}
+
 TEST_F(CompletionsTest, CollectsWhatTheLogAloneCouldNotHold) {
   streams_options_.stream_log_bytes = 4'000;
   restart();

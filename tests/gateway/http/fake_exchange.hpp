@@ -74,8 +74,12 @@ public:
   void respond(Response response) override {
     if (over_)
       return;
+    if (std::exchange(failing_answer_, false))
+      throw std::bad_alloc();
     head_ = std::move(response);
     body_ = head_->body;
+    if (!slow_)
+      head_->kept = nullptr;
     finish();
   }
   void begin(Response head) override {
@@ -99,7 +103,7 @@ public:
       --failing_posts_;
       throw std::bad_alloc();
     }
-    loop_.post(std::move(call));
+    loop_.post([self = shared_from_this(), call = std::move(call)] { self->guarded(call); });
   }
   void after(std::chrono::milliseconds delay, std::function<void()> call) override {
     loop_.after(delay, [weak = weak_from_this(), call = std::move(call)] {
@@ -121,9 +125,13 @@ public:
   void be_slow() { slow_ = true; }
   /// The next calls of post() find no memory.
   void fail_posts(int count) { failing_posts_ = count; }
+  /// Nor does the next call of respond().
+  void fail_answer() { failing_answer_ = true; }
   /// Takes what waits.
   void drain() {
     queued_ = 0;
+    if (over_ && head_)
+      head_->kept = nullptr;
     if (const auto call = std::exchange(on_drained_, nullptr))
       call();
   }
@@ -147,12 +155,22 @@ private:
     over_ = ended_ = true;
     on_close_ = on_drained_ = nullptr;
   }
+  /// What a callback throws is the client's 500, and the end of the exchange.
+  void guarded(const std::function<void()>& call) {
+    try {
+      call();
+    } catch (const std::exception&) {
+      if (!head_)
+        respond({.status = 500});
+      finish();
+    }
+  }
 
   FakeLoop& loop_;
   Request request_;
   std::optional<Response> head_;
   std::string body_;
-  bool over_ = false, ended_ = false, slow_ = false;
+  bool over_ = false, ended_ = false, slow_ = false, failing_answer_ = false;
   std::atomic<int> failing_posts_ = 0;
   size_t queued_ = 0, most_queued_ = 0;
   std::function<void()> on_drained_, on_close_;

@@ -46,6 +46,33 @@ TEST_F(ServerAnswers, PieceByPiece) {
   EXPECT_EQ(client.answer().body, "second");
 }
 
+TEST_F(ServerAnswers, KeepsWhatAnAnswerHoldsUntilItsPeerHasTakenIt) {
+  start_held();
+  const auto answer = [this](size_t bytes) {
+    auto kept = std::make_shared<int>();
+    const std::weak_ptr<int> seen = kept;
+    on_loop(*held_.take(), [&](Exchange& e) { e.respond({.body = std::string(bytes, 'x'), .kept = std::move(kept)}); });
+    return seen;
+  };
+  auto client = peer();
+  client.request("GET", "/");
+  const auto taken = answer(1'000);
+  client.answer();
+  client.request("GET", "/again");
+  const auto exchange = held_.take(); // kept by the test, and still nothing of the earlier answer is
+  EXPECT_TRUE(taken.expired());
+
+  std::optional<Peer> slow = peer(4'096);
+  slow->request("GET", "/");
+  const auto waiting = answer(32u << 20); // more than the kernel takes
+  EXPECT_FALSE(waiting.expired());
+  slow.reset();
+  for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+       !waiting.expired() && std::chrono::steady_clock::now() < end;)
+    std::this_thread::yield();
+  EXPECT_TRUE(waiting.expired());
+}
+
 TEST_F(ServerAnswers, ManyRequestsOfOneConnection) {
   start_echo();
   auto client = peer();
