@@ -67,6 +67,7 @@ private:
 
   bool may_join(const StreamId& stream, const Principal& who) const;
   bool may_read(const Received& from, const StreamId& stream);
+  bool has_room_for_large(const Received& from, const StreamId& stream);
   void acknowledge(const Client& client, const StreamId& request, std::string_view type, bool joined = false);
   void reject(const Client& client, const StreamId& request, const Failure& failure);
   void welcome(const StreamId& stream);
@@ -298,7 +299,7 @@ void ZeroMqDoor::State::handle(const Received& from, const Read& request) {
 }
 
 void ZeroMqDoor::State::handle(const Received& from, const Look& request) {
-  if (!may_read(from, request.request))
+  if (!may_read(from, request.request) || !has_room_for_large(from, request.request))
     return;
   if (const auto snapshot = streams_.snapshot(request.request))
     replies_.send(from.client, to_frame(*snapshot));
@@ -311,6 +312,8 @@ void ZeroMqDoor::State::handle(const Received& from, const Stats& request) {
     return reject(
         from.client, {},
         {Error::invalid_field, "max_requests", "must be in 0 … " + std::to_string(kMaxRequestsTold)});
+  if (!has_room_for_large(from, {}))
+    return;
   replies_.send(from.client, to_frame(streams_.server_stats(request.max_requests)));
 }
 
@@ -319,6 +322,14 @@ bool ZeroMqDoor::State::may_read(const Received& from, const StreamId& stream) {
   if (streams_.may_read(stream, from.who))
     return true;
   reject(from.client, stream, {Error::unknown_request, "request", "no such stream"});
+  return false;
+}
+
+/// Likewise.
+bool ZeroMqDoor::State::has_room_for_large(const Received& from, const StreamId& stream) {
+  if (!replies_.crowded())
+    return true;
+  reject(from.client, stream, {Error::busy, "", "clients have left too many answers unread"});
   return false;
 }
 

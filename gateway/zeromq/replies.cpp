@@ -15,6 +15,9 @@ constexpr int64_t kMaxIncomingFrame =
 constexpr int kReceiveQueue = 64; // messages of up to 8 MiB, for each client
 constexpr int kSendQueue = 1'000;
 constexpr size_t kMaxWaiting = 256;      // answers and replays, for each client
+constexpr size_t kMaxUnread = 8u << 20;  // bytes of answers, likewise; one more may go beyond
+constexpr size_t kMaxAllUnread = 128u << 20;  // for all clients
+constexpr size_t kUnreadInACrowd = 64u << 10; // for each, while that is exceeded
 constexpr size_t kPiece = 256;           // frames to one client before it is another's turn
 constexpr size_t kReadBytes = 64u << 10; // of a replay, taken from the log at once
 constexpr int64_t kBeyond = std::numeric_limits<int64_t>::max();
@@ -66,11 +69,17 @@ std::optional<Received> Replies::receive() {
 
 bool Replies::has_room(const Client& client) const {
   const auto queue = queues_.find(client.routing_id);
-  return queue == queues_.end() || queue->second.size() < kMaxWaiting;
+  if (queue != queues_.end() && queue->second.size() >= kMaxWaiting)
+    return false;
+  return unread_.of(client.routing_id) < (crowded() ? kUnreadInACrowd : kMaxUnread);
+}
+
+bool Replies::crowded() const {
+  return unread_.of_all() >= kMaxAllUnread;
 }
 
 void Replies::send(const Client& client, zmq::message_t frame) {
-  queues_[client.routing_id].push_back({client.delimited, std::move(frame)});
+  queues_[client.routing_id].push_back({client.delimited, unread_.count(client.routing_id, std::move(frame))});
 }
 
 void Replies::send(const Client& client, const Replay& request) {

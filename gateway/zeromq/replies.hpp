@@ -6,6 +6,7 @@
 #include "gateway/principal.hpp"
 #include "gateway/streams.hpp"
 #include "gateway/zeromq/socket.hpp"
+#include "gateway/zeromq/unread_bytes.hpp"
 #include "messages/error.hpp"
 #include "messages/generation.hpp"
 #include "messages/stream.hpp"
@@ -45,8 +46,12 @@ public:
   /// The next message, or nullopt if none waits.
   std::optional<Received> receive();
 
-  /// Whether one more answer to this client can be kept. Who lets too many wait is not served until it reads.
+  /// Whether one more answer to this client can be kept. Who lets too many wait, or too large ones, is not served
+  /// until it reads.
   bool has_room(const Client& client) const;
+  /// Whether the answers that wait for all clients together take so much that no large one may join them. Then
+  /// has_room() is strict, too, with those that have much waiting.
+  bool crowded() const;
   /// Sends an answer at the next flush, behind what waits for this client already.
   void send(const Client& client, zmq::message_t frame);
   /// Likewise the events of a choice from a seq on (from 0: what stands before them, too), then the last
@@ -92,6 +97,7 @@ private:
   const bool authenticated_;
   Streams& streams_;
   std::map<std::string, std::deque<Item>> queues_; // by routing id; none is empty
+  UnreadBytes unread_;
   uint64_t undeliverable_ = 0;
 };
 

@@ -207,6 +207,23 @@ TEST_F(HostileTest, AnswersAFrameJustAboveTheLimit) {
   EXPECT_EQ(client.expect<Rejected>().error, "malformed");
 }
 
+TEST_F(HostileTest, DoesNotServeAClientThatReadsNoLargeAnswers) {
+  options_.stream_log_bytes = 64u << 20;
+  start();
+  Requester mute = requester(zmq::socket_type::dealer, 1);
+  Requester client = requester();
+  client.ask<Ack>(generate(1));
+  for (int64_t seq = 0; seq < 3; ++seq)
+    gateway_->publish(token(1, seq, 0, 0, 1'200'000));
+  // Kernel buffers take some snapshots, 8 MiB wait, and fewer than a thousand have to be asked for.
+  for (int asked = 0; asked < 50; ++asked)
+    mute.send(Look{stream(1)});
+
+  EXPECT_TRUE(eventually([&] { return gateway_->stats().unanswered_requests > 0; }));
+  EXPECT_EQ(client.ask<Snapshot>(Look{stream(1)}).choices[0].text.size(), 3'600'000u);
+  mute.expect<Snapshot>();
+}
+
 TEST_F(HostileTest, DoesNotServeAClientThatReadsNoAnswers) {
   start();
   Requester mute = requester(zmq::socket_type::dealer, 1);

@@ -130,5 +130,73 @@ TEST_F(RepliesTest, GivesUpWhatIsForAClientThatHasGone) {
   EXPECT_FALSE(replies_.waiting());
 }
 
+zmq::message_t reference_to(zmq::message_t& frame) {
+  zmq::message_t reference;
+  reference.copy(frame);
+  return reference;
+}
+
+TEST_F(RepliesTest, ServesNobodyWhoLeavesLargeAnswersUnread) {
+  Requester slow = requester(), quick = requester();
+  slow.send_frames({"hello"});
+  const Client slow_client = client();
+  quick.send_frames({"hello"});
+  const Client quick_client = client();
+
+  zmq::message_t large(4u << 20);
+  int sent = 0;
+  for (; sent < 10 && replies_.has_room(slow_client); ++sent) {
+    replies_.send(slow_client, reference_to(large));
+    replies_.flush();
+  }
+
+  EXPECT_EQ(sent, 2);
+  EXPECT_FALSE(replies_.waiting()) << "all of it is with ZeroMQ, and counts";
+  EXPECT_TRUE(replies_.has_room(quick_client));
+  EXPECT_FALSE(replies_.crowded());
+  slow.next();
+  EXPECT_TRUE(replies_.has_room(slow_client));
+}
+
+TEST_F(RepliesTest, KeepsRoomForSmallAnswersWhereManyLeaveLargeOnesUnread) {
+  zmq::message_t large(4u << 20);
+  std::vector<Requester> slow;
+  std::vector<Client> clients;
+  for (int i = 0; i < 40 && !replies_.crowded(); ++i) {
+    slow.push_back(requester());
+    slow.back().send_frames({"hello"});
+    clients.push_back(client());
+    replies_.send(clients.back(), reference_to(large));
+    replies_.flush();
+  }
+
+  EXPECT_EQ(clients.size(), 32u); // 128 MiB
+  EXPECT_FALSE(replies_.has_room(clients[0]));
+  Requester other = requester();
+  other.send_frames({"hello"});
+  const Client other_client = client();
+  EXPECT_TRUE(replies_.has_room(other_client));
+  replies_.send(other_client, frame("small"));
+  EXPECT_TRUE(replies_.has_room(other_client));
+  slow[1].next();
+  EXPECT_FALSE(replies_.crowded());
+  EXPECT_TRUE(replies_.has_room(clients[0]));
+}
+
+TEST_F(RepliesTest, CountsNothingForClientsThatHaveGone) {
+  zmq::message_t large(4u << 20);
+  for (int i = 0; i < 100; ++i) { // 400 MiB
+    Requester reader = requester();
+    reader.send_frames({"hello"});
+    replies_.send(client(), reference_to(large));
+    replies_.flush();
+  }
+
+  EXPECT_TRUE(eventually([&] {
+    replies_.receive(); // lets the ROUTER hear of it
+    return !replies_.crowded();
+  }));
+}
+
 } // namespace
 } // namespace millrace::test
