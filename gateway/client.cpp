@@ -425,6 +425,8 @@ void Client::State::runs(Session& session) {
 }
 
 void Client::State::handle(Session& session, Rejected rejected) {
+  if (std::exchange(session.following, false) && rejected.error == to_string(Error::busy))
+    return; // its reader paused for too long, and goes on from where it stands
   std::erase(generating_, session.stream);
   session.order.take(std::move(rejected));
 }

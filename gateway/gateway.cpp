@@ -22,6 +22,7 @@ struct Gateway::State {
               .log_ttl = options.log_ttl,
               .max_subscriptions = options.max_subscriptions,
               .subscriber_queue = options.subscriber_queue,
+              .follow_silence = options.follow_silence,
               .curve = options.curve,
               .allow_remote = options.allow_remote},
              streams) {}

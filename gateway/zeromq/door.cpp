@@ -101,7 +101,7 @@ ZeroMqDoor::State::State(const ZeroMqDoorOptions& options, Streams& streams)
       replies_(context_, options.requests, streams, guard_.access(options.allow_remote)),
       publisher_(context_, options.events, options.subscriber_queue, options.max_subscriptions,
                  guard_.access(options.allow_remote)),
-      follows_(streams, replies_) {
+      follows_(streams, replies_, {.silence = options.follow_silence}) {
   requests_endpoint_ = bound_endpoint(replies_.socket());
   events_endpoint_ = bound_endpoint(publisher_.socket());
   thread_ = std::thread([this] { run(); });
@@ -242,6 +242,7 @@ void ZeroMqDoor::State::tell_stats() {
 void ZeroMqDoor::State::handle(const Received& received) {
   ++counts_.requests;
   const Client& client = received.client;
+  follows_.hear(client);
   if (!replies_.has_room(client)) { // not even read, so that no answer always means: not done
     ++counts_.unanswered_requests;
     return;

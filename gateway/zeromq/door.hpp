@@ -19,6 +19,7 @@ struct ZeroMqDoorOptions {
   std::chrono::milliseconds log_ttl{300'000}; // how long ended streams are kept: no need to look more often
   size_t max_subscriptions = 100'000;         // topics in force, each for any number of peers
   int subscriber_queue = 10'000;              // events that wait for one subscriber; beyond it loses some
+  std::chrono::milliseconds follow_silence{300'000}; // of a client that reads nothing of what it follows
   CurveOptions curve = {};                    // keys of both sockets
   bool allow_remote = false;                  // endpoints that are not loopback; with keys only
 };

@@ -4,16 +4,22 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace millrace {
 namespace {
 
-constexpr size_t kMaxFollows = 20'000;
-constexpr size_t kMaxFollowsOfClient = 1'024;
 constexpr int32_t kMaxWindow = 65'536;
 constexpr size_t kPiece = 16u << 10; // bytes for one follower before it is another's turn
 constexpr size_t kUsualEvent = 256;  // bytes; so that not much more is read than there is credit for
 constexpr std::chrono::milliseconds kFirstRetry{1}, kLastRetry{64}; // of a client without room
+constexpr int kSweepsInSilence = 10;
+constexpr size_t kPartToMakeRoom = 16; // of all follows
+
+Replies::Sent try_reject(Replies& replies, const Client& client, const StreamId& stream, const Failure& failure) {
+  zmq::message_t frame = to_frame(rejection(stream, failure));
+  return replies.try_send(client, frame);
+}
 
 } // namespace
 
@@ -23,6 +29,11 @@ int64_t Follows::Follower::credit() const {
   for (size_t i = 0; i < cursor.next.size(); ++i)
     used += cursor.next[i] - acknowledged[i];
   return window - used;
+}
+
+void Follows::hear(const Client& client) {
+  if (const auto found = clients_.find(client.routing_id); found != clients_.end())
+    found->second.heard = Clock::now();
 }
 
 std::optional<Failure> Follows::begin(const Client& client, const Follow& request) {
@@ -40,12 +51,14 @@ std::optional<Failure> Follows::begin(const Client& client, const Follow& reques
   const Key key{client.routing_id, request.request};
   if (!followers_.contains(key)) {
     const auto of_client = clients_.find(client.routing_id);
-    if (of_client != clients_.end() && of_client->second >= kMaxFollowsOfClient)
+    if (of_client != clients_.end() && of_client->second.follows >= limits_.of_client)
       return Failure{Error::busy, "", "the client follows too many streams"};
-    if (followers_.size() >= kMaxFollows)
+    if (followers_.size() >= limits_.follows && !make_room())
       return Failure{Error::busy, "", "too many streams are followed"};
     readers_[request.request].insert(client.routing_id);
-    ++clients_[client.routing_id];
+    Reader& reader = clients_[client.routing_id];
+    ++reader.follows;
+    reader.heard = Clock::now();
   }
   Follower& follower = followers_[key];
   const bool queued = follower.queued;
@@ -108,6 +121,7 @@ size_t Follows::pump() {
       stalled_.emplace(now + follower.stalled_for, key);
       break;
     case Step::over: erase(key); break;
+    case Step::client_gone: forget(key.first); break;
     }
   }
   return frames;
@@ -119,6 +133,9 @@ Follows::Step Follows::step(const StreamId& stream, Follower& follower, size_t& 
     const Replies::Sent sent = replies_.try_send(follower.client, frame);
     frames += sent == Replies::Sent::yes;
     return sent;
+  };
+  const auto unsent = [](Replies::Sent sent) {
+    return sent == Replies::Sent::not_now ? Step::stalled : Step::client_gone;
   };
   int64_t credit = follower.credit();
   if (credit <= 0) {
@@ -134,14 +151,15 @@ Follows::Step Follows::step(const StreamId& stream, Follower& follower, size_t& 
   Streams::Piece piece = streams_.read(stream, read, budget);
   follower.cursor.live_from = read.live_from;
   if (!piece.known) {
-    zmq::message_t frame =
-        to_frame(rejection(stream, {Error::unknown_request, "request", "the stream has left the log"}));
-    return send(frame) == Replies::Sent::not_now ? Step::stalled : Step::over;
+    const auto sent = try_reject(replies_, follower.client, stream,
+                                 {Error::unknown_request, "request", "the stream has left the log"});
+    frames += sent == Replies::Sent::yes;
+    return sent == Replies::Sent::yes ? Step::over : unsent(sent);
   }
   if (piece.lag) {
     zmq::message_t frame = to_frame(Lagging{stream, piece.lag->choice, piece.lag->wanted, piece.lag->held});
     if (const auto sent = send(frame); sent != Replies::Sent::yes)
-      return sent == Replies::Sent::not_now ? Step::stalled : Step::over;
+      return unsent(sent);
     // What is gone is not on its way, so it takes no credit.
     follower.cursor.next[piece.lag->choice] = piece.lag->held;
     follower.acknowledged[piece.lag->choice] += piece.lag->held - piece.lag->wanted;
@@ -150,7 +168,7 @@ Follows::Step Follows::step(const StreamId& stream, Follower& follower, size_t& 
     if (event.seq >= 0 && credit-- <= 0)
       return Step::idle;
     if (const auto sent = send(event.body); sent != Replies::Sent::yes)
-      return sent == Replies::Sent::not_now ? Step::stalled : Step::over;
+      return unsent(sent);
     advance(follower.cursor, event);
   }
   if (follower.cursor.ended)
@@ -162,6 +180,10 @@ void Follows::sweep() {
   for (const auto& [stream, readers] : readers_)
     if (!streams_.contains(stream))
       note(stream);
+  if (const auto now = Clock::now(); now >= next_sweep_) {
+    next_sweep_ = now + limits_.silence / kSweepsInSilence;
+    end_silent(limits_.silence, followers_.size());
+  }
 }
 
 void Follows::queue(const Key& key, Follower& follower) {
@@ -178,8 +200,60 @@ void Follows::erase(const Key& key) {
   if (readers->second.empty())
     readers_.erase(readers);
   const auto client = clients_.find(key.first);
-  if (--client->second == 0)
+  if (--client->second.follows == 0)
     clients_.erase(client);
+}
+
+/// Of a client that has gone.
+void Follows::forget(const std::string& routing_id) {
+  auto entry = followers_.lower_bound({routing_id, StreamId{}});
+  while (entry != followers_.end() && entry->first.first == routing_id) {
+    const Key key = entry->first;
+    ++entry;
+    erase(key);
+  }
+}
+
+// ---- who is taken for gone ----
+
+/// A client that is refused may ask again at once: others are looked at now and then only.
+bool Follows::make_room() {
+  if (const auto now = Clock::now(); now >= next_making_room_) {
+    next_making_room_ = now + limits_.silence_when_full / kSweepsInSilence;
+    end_silent(limits_.silence_when_full, std::max<size_t>(followers_.size() / kPartToMakeRoom, 1));
+  }
+  return followers_.size() < limits_.follows;
+}
+
+/// Those first that were silent longest, until enough of their follows have ended.
+void Follows::end_silent(std::chrono::milliseconds silence, size_t enough) {
+  const auto before = Clock::now() - silence;
+  std::vector<std::pair<Clock::time_point, std::string>> silent;
+  for (const auto& [routing_id, client] : clients_)
+    if (client.heard <= before)
+      silent.emplace_back(client.heard, routing_id);
+  std::sort(silent.begin(), silent.end());
+
+  const size_t end = followers_.size() - enough;
+  for (auto client = silent.begin(); client != silent.end() && followers_.size() > end; ++client)
+    end_without_credit(client->second);
+}
+
+/// A reader with credit owes nothing; what it is sent next shows whether it is there.
+void Follows::end_without_credit(const std::string& routing_id) {
+  static const Failure kSilent{Error::busy, "", "nothing was read for too long; it can be followed on"};
+  std::vector<std::pair<StreamId, Client>> ending;
+  for (auto entry = followers_.lower_bound({routing_id, StreamId{}});
+       entry != followers_.end() && entry->first.first == routing_id; ++entry)
+    if (entry->second.credit() <= 0)
+      ending.emplace_back(entry->first.second, entry->second.client);
+  for (const auto& [stream, client] : ending) {
+    switch (try_reject(replies_, client, stream, kSilent)) {
+    case Replies::Sent::yes: erase({routing_id, stream}); break;
+    case Replies::Sent::not_now: return; // later, for nobody loses a follow without a word
+    case Replies::Sent::client_gone: return forget(routing_id);
+    }
+  }
 }
 
 } // namespace millrace

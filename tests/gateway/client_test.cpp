@@ -344,6 +344,18 @@ TEST_F(ClientTest, ReadsAtItsOwnPace) {
   EXPECT_EQ(rest(stream), whole(3'000));
 }
 
+TEST_F(ClientTest, GoesOnAfterAPauseForWhichItLostItsPlace) {
+  options_.follow_silence = milliseconds(0); // any moment without credit is too long
+  start_with_client();
+  client_options_.room = 16;
+  connect();
+  auto stream = client_->generate(generate(1), Delivery::paced);
+  ASSERT_TRUE(submitted(stream, 1));
+  publish_whole(1, 300);
+
+  EXPECT_EQ(rest(stream), whole(300));
+}
+
 TEST_F(ClientTest, ReadsWithLittleRoom) {
   start_with_client();
   client_options_.room = 8;
