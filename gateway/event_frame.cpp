@@ -76,14 +76,15 @@ LoggedEvent to_logged(const Event& event) {
       event);
 }
 
-zmq::message_t header_frame(const SequenceId& sequence, int64_t seq) {
-  unsigned char bytes[32];
-  unsigned char* end = bytes;
+EventHeader event_header(const SequenceId& sequence, int64_t seq) {
+  EventHeader header;
+  unsigned char* end = header.bytes.data();
   *end++ = 0x93; // an array of three
   end = put_integer(end, sequence.choice);
   end = put_integer(end, seq);
   end = put_integer(end, sequence.epoch);
-  return zmq::message_t(bytes, end - bytes);
+  header.size = static_cast<size_t>(end - header.bytes.data());
+  return header;
 }
 
 } // namespace millrace

@@ -100,8 +100,8 @@ StreamLog::Verdict StreamLog::keep(const SequenceId& sequence, zmq::message_t fr
   return Verdict::taken;
 }
 
-StreamLog::Verdict StreamLog::append(const SequenceId& sequence, int64_t seq, bool last, zmq::message_t frame,
-                                     Time now) {
+StreamLog::Verdict StreamLog::append(const SequenceId& sequence, int64_t seq, bool last,
+                                     zmq::message_t&& frame, Time now) {
   const Found found = find(sequence, now);
   if (!found.stream)
     return found.verdict;

@@ -89,7 +89,7 @@ public:
   Verdict start(const SequenceId& sequence, zmq::message_t frame, Time now);
   Verdict keep(const SequenceId& sequence, zmq::message_t frame, Time now);
   /// Takes the next numbered event of a choice; `last` closes the choice.
-  Verdict append(const SequenceId& sequence, int64_t seq, bool last, zmq::message_t frame, Time now);
+  Verdict append(const SequenceId& sequence, int64_t seq, bool last, zmq::message_t&& frame, Time now);
   /// Takes the last event of the stream, which is held apart and outlives the numbered ones.
   Verdict end(const StreamId& request, zmq::message_t frame, Time now);
   /// Forgets ended streams whose time is over.

@@ -143,8 +143,8 @@ private:
   void forget(const StreamId& stream);
   void recover(RecoveredStream recovered);
   std::optional<Failure> resume(const Resumption& resumption);
-  Verdict store(const Event& event, const LoggedEvent& logged, zmq::message_t body, Clock::time_point now);
-  void hand_over(LoggedEvent logged);
+  Verdict store(const Event& event, const LoggedEvent& logged, zmq::message_t&& body, Clock::time_point now);
+  void hand_over(LoggedEvent&& logged);
 };
 
 // ---- entries ----
@@ -440,7 +440,7 @@ void Streams::State::publish(const Event& event) {
     hand_over(std::move(logged));
 }
 
-Verdict Streams::State::store(const Event& event, const LoggedEvent& logged, zmq::message_t body,
+Verdict Streams::State::store(const Event& event, const LoggedEvent& logged, zmq::message_t&& body,
                               Clock::time_point now) {
   const SequenceId& sequence = logged.sequence;
   return std::visit(
@@ -460,7 +460,7 @@ Verdict Streams::State::store(const Event& event, const LoggedEvent& logged, zmq
 }
 
 /// A door that is too far behind misses events, but no end of a stream.
-void Streams::State::hand_over(LoggedEvent logged) {
+void Streams::State::hand_over(LoggedEvent&& logged) {
   const size_t bytes = logged.body.size() + kOutboxOverhead;
   if (outbox_bytes_ + bytes > kMaxOutboxBytes && !logged.last) {
     ++counts_.unsent;

@@ -58,7 +58,7 @@ Publisher::Publisher(zmq::context_t& context, const std::string& endpoint, int q
 
 // ---- events ----
 
-void Publisher::publish(LoggedEvent event) {
+void Publisher::publish(LoggedEvent&& event) {
   if (!held_.empty())
     if (const auto held = held_.find(event.sequence.request); held != held_.end())
       return keep(held->second, std::move(event));
@@ -121,7 +121,7 @@ void Publisher::flush_all() {
   turns_.clear();
 }
 
-void Publisher::keep(Held& held, LoggedEvent event) {
+void Publisher::keep(Held& held, LoggedEvent&& event) {
   held_bytes_ += charge(event);
   ++held_events_;
   held.events.push_back(std::move(event));
@@ -131,7 +131,7 @@ void Publisher::keep(Held& held, LoggedEvent event) {
   }
 }
 
-void Publisher::put_back(Held& held, LoggedEvent event) {
+void Publisher::put_back(Held& held, LoggedEvent&& event) {
   held_bytes_ += charge(event);
   ++held_events_;
   held.events.push_front(std::move(event));
@@ -152,7 +152,8 @@ bool Publisher::try_send(LoggedEvent& event) {
   if (!socket_.send(zmq::buffer(sequence.request.bytes), more))
     return false;
   // With its first part the message has room everywhere.
-  socket_.send(header_frame(sequence, event.seq), more);
+  const EventHeader header = event_header(sequence, event.seq);
+  socket_.send(zmq::buffer(header.bytes.data(), header.size), more);
   socket_.send(event.body, zmq::send_flags::dontwait);
   if (++sent_ >= quarter_) {
     sent_ = 0;

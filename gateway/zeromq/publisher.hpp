@@ -33,7 +33,7 @@ public:
 
   /// Sends [topic, header, body] to who subscribed to the stream, or, in a burst, keeps it back until flush()
   /// if one of them has no room. Never blocks.
-  void publish(LoggedEvent event);
+  void publish(LoggedEvent&& event);
   /// Sends what was kept back, as far as subscribers have room; who has none for too long loses events.
   /// Returns the number of events that left.
   size_t flush();
@@ -80,8 +80,8 @@ private:
   bool try_send(LoggedEvent& event);
   void send_or_drop(LoggedEvent& event);
   size_t send_some(Held& held, Clock::time_point now);
-  void keep(Held& held, LoggedEvent event);
-  void put_back(Held& held, LoggedEvent event);
+  void keep(Held& held, LoggedEvent&& event);
+  void put_back(Held& held, LoggedEvent&& event);
   LoggedEvent take_first(Held& held);
 
   bool subscribe(zmq::message_t& frame, const MayJoin& may_join);
