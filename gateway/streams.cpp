@@ -5,8 +5,8 @@
 #include "gateway/metrics.hpp"
 #include "gateway/recovery.hpp"
 #include "gateway/request_log.hpp"
+#include "gateway/stream_text.hpp"
 #include "messages/codec.hpp"
-#include "messages/msgpack_reader.hpp"
 #include "messages/msgpack_writer.hpp"
 #include "messages/report.hpp"
 #include "messages/validate.hpp"
@@ -36,6 +36,7 @@ constexpr size_t kOutboxOverhead = sizeof(LoggedEvent) + 64;
 constexpr size_t kEntryOverhead = 512;        // besides strings: what is kept here for a stream
 constexpr size_t kSnapshotPiece = 256u << 10; // read under one lock
 constexpr size_t kMaxSnapshotText = 4u << 20; // half of what a frame may hold
+constexpr size_t kKeptTexts = 64u << 20;      // of streams that were looked at
 constexpr Limits kAnyModel{.vocab_size = std::numeric_limits<int32_t>::max(),
                            .context_length = std::numeric_limits<int32_t>::max()};
 constexpr std::string_view kCurve = "curve:";
@@ -70,12 +71,6 @@ zmq::message_t share(zmq::message_t& frame) {
   return reference;
 }
 
-/// What a snapshot takes from an event.
-struct Spoken {
-  std::string text, reason;
-  MILLRACE_FIELDS(text, reason)
-};
-
 } // namespace
 
 struct Streams::State {
@@ -85,6 +80,7 @@ struct Streams::State {
   void publish(const Event& event);
   void resume();
   std::optional<Snapshot> snapshot(const StreamId& stream);
+  std::optional<StreamLog::Range> held(const StreamId& stream, int32_t choice) const;
   ServerStats server_stats(int32_t max_requests);
   void call_cancel(const StreamId& stream);
   bool cancelled(const StreamId& stream) const;
@@ -99,6 +95,7 @@ struct Streams::State {
     bool admitted = false;          // else it is being submitted right now
     bool cancelled = false;         // perhaps before the backend knew the stream
     int32_t prompt_tokens = 0;
+    uint64_t number = 0; // tells it from an earlier stream of the same id
     StreamTimes times = {};
     RequestTrail trail = {};
     std::vector<std::shared_ptr<Watcher>> watchers = {};
@@ -121,6 +118,8 @@ struct Streams::State {
   std::condition_variable decided_;
   StreamLog log_;
   StreamTable<Entry> entries_;
+  uint64_t begun_ = 0; // entries
+  StreamTexts texts_{kKeptTexts};
   std::map<std::pair<std::string, std::string>, StreamId> keys_; // by owner and idempotency key
   std::function<void()> signal_;
   std::vector<LoggedEvent> outbox_;
@@ -182,6 +181,7 @@ void Streams::State::forget(const StreamId& stream) {
     keys_.erase({entry.mapped().owner, *entry.mapped().key});
   if (journal_)
     journal_->forget(stream);
+  texts_.forget(stream);
   entry.mapped().wake(stream);
 }
 
@@ -195,6 +195,7 @@ bool Streams::State::begin(const Generate& request, Entry entry, Clock::time_poi
     return false;
   if (entry.key)
     keys_.insert_or_assign({entry.owner, *entry.key}, request.request);
+  entry.number = ++begun_;
   entries_.insert_or_assign(request.request, std::move(entry));
   return true;
 }
@@ -478,55 +479,47 @@ void Streams::State::hand_over(LoggedEvent&& logged) {
 std::optional<Snapshot> Streams::State::snapshot(const StreamId& stream) {
   Snapshot snapshot;
   snapshot.request = stream;
+  std::optional<StreamText> text;
   std::vector<int64_t> ends;
+  uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
     const Entry* const entry = find(stream);
     if (!entry)
       return std::nullopt;
+    number = entry->number;
     snapshot.live = log_.live(stream);
     snapshot.prompt_tokens = entry->prompt_tokens;
     ends = log_.next_seqs(stream);
+    text = texts_.take(stream);
   }
-  snapshot.choices.resize(ends.size());
-  size_t text_bytes = 0;
-  const auto begin_at = [&](ChoiceSnapshot& choice, int64_t seq) {
-    text_bytes -= choice.text.size();
-    choice.first_seq = choice.next_seq = seq;
-    choice.text.clear();
-  };
-  Cursor cursor;
-  const auto behind = [&] {
-    for (size_t i = 0; i < ends.size(); ++i)
-      if (snapshot.choices[i].next_seq < ends[i])
-        return true;
-    return false;
-  };
-  while (behind()) {
+  if (!text)
+    text.emplace(ends.size(), kMaxSnapshotText);
+  while (text->behind(ends)) {
     Piece piece;
     {
       const std::lock_guard lock(mutex_);
-      piece = log_.read(stream, cursor, kSnapshotPiece);
+      piece = log_.read(stream, text->cursor(), kSnapshotPiece);
+      counts_.looked_through += piece.events.size();
     }
     if (!piece.known)
       return std::nullopt;
-    if (piece.lag)
-      begin_at(snapshot.choices[piece.lag->choice], piece.lag->held);
-    for (const LoggedEvent& event : piece.events) {
-      if (event.seq < 0)
-        continue;
-      ChoiceSnapshot& choice = snapshot.choices[event.sequence.choice];
-      Spoken said;
-      read_msgpack(event.body.to_string_view(), slot_of(said));
-      if (text_bytes + said.text.size() > kMaxSnapshotText)
-        begin_at(choice, event.seq);
-      choice.text += said.text;
-      choice.reason = said.reason;
-      choice.next_seq = event.seq + 1;
-      text_bytes += said.text.size();
-    }
+    text->take(piece);
   }
+  for (size_t choice = 0; choice < ends.size(); ++choice)
+    if (const auto range = held(stream, static_cast<int32_t>(choice)))
+      text->drop_before(choice, range->first);
+  snapshot.choices = text->choices();
+
+  const std::lock_guard lock(mutex_);
+  if (const Entry* const entry = find(stream); entry && entry->number == number)
+    texts_.put(stream, *std::move(text));
   return snapshot;
+}
+
+std::optional<StreamLog::Range> Streams::State::held(const StreamId& stream, int32_t choice) const {
+  const std::lock_guard lock(mutex_);
+  return log_.held(stream, choice);
 }
 
 ServerStats Streams::State::server_stats(int32_t max_requests) {
@@ -656,8 +649,7 @@ std::vector<int64_t> Streams::next_seqs(const StreamId& stream) const {
 }
 
 std::optional<StreamLog::Range> Streams::held(const StreamId& stream, int32_t choice) const {
-  const std::lock_guard lock(state_->mutex_);
-  return state_->log_.held(stream, choice);
+  return state_->held(stream, choice);
 }
 
 std::optional<Snapshot> Streams::snapshot(const StreamId& stream) const {

@@ -39,6 +39,7 @@ struct StreamsStats {
   uint64_t out_of_order_events = 0;
   uint64_t replayed = 0;         // numbered events that were read again
   uint64_t lagging = 0;          // readers whose next event had left the log
+  uint64_t looked_through = 0;   // events that were read for snapshots
   uint64_t unsent = 0;           // not handed to the broadcasting door, which was too far behind
   size_t outbox = 0;             // events that wait for it
   size_t streams = 0, bytes = 0; // of the log

@@ -263,22 +263,23 @@ TEST_F(FollowsTest, AnswersALookWithTheTextSoFar) {
 }
 
 TEST_F(FollowsTest, PublishesWhileManyLook) {
-  constexpr int kLooks = 60;
-  constexpr int64_t kTokens = 20'000;
-  options_.stream_log_bytes = 64u << 20;
+  constexpr uint8_t kLooks = 60; // each at a stream that was not looked at before
+  constexpr int64_t kTokens = 3'000;
   start();
   Requester client = requester();
-  client.ask<Ack>(generate(1));
-  client.ask<Ack>(generate(2));
-  publish_whole(1, kTokens);
-  Subscriber reader = subscriber(2);
+  client.ask<Ack>(generate(200));
+  for (uint8_t name = 1; name <= kLooks; ++name) {
+    client.ask<Ack>(generate(name));
+    publish_whole(name, kTokens);
+  }
+  Subscriber reader = subscriber(200);
   reader.expect<Welcome>();
   const uint64_t before = gateway_->stats().requests;
 
-  for (int i = 0; i < kLooks; ++i)
-    client.send(Look{stream(1)});
+  for (uint8_t name = 1; name <= kLooks; ++name)
+    client.send(Look{stream(name)});
   ASSERT_TRUE(eventually([&] { return gateway_->stats().requests > before; }));
-  gateway_->publish(token(2, 0));
+  gateway_->publish(token(200, 0));
   reader.expect<Token>();
 
   EXPECT_LT(gateway_->stats().requests, before + kLooks / 2);

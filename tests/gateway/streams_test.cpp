@@ -387,6 +387,71 @@ TEST_F(StreamsTest, CutsASnapshotToWhatAFrameHolds) {
   EXPECT_LT(encode(*snapshot).size(), kMaxFrameBytes);
 }
 
+TEST_F(StreamsTest, ReadsAStreamOnceHoweverManyLook) {
+  start();
+  open(generate(1));
+  int64_t seq = 0;
+  for (; seq < 1'000; ++seq)
+    streams_->publish(token(1, seq));
+
+  const auto first = streams_->snapshot(stream(1));
+  for (int looks = 0; looks < 10; ++looks)
+    EXPECT_EQ(encode(*streams_->snapshot(stream(1))), encode(*first));
+  EXPECT_EQ(streams_->stats().looked_through, 1'000u);
+  streams_->publish(token(1, seq));
+
+  EXPECT_EQ(streams_->snapshot(stream(1))->choices[0].text, first->choices[0].text + token(1, seq).text);
+  EXPECT_EQ(streams_->stats().looked_through, 1'001u);
+}
+
+TEST_F(StreamsTest, ShowsOnlyWhatTheLogStillHoldsHoweverOftenOneLooked) {
+  options_.stream_log_bytes = 100'000;
+  start();
+  open(generate(1, 2));
+  const auto publish = [&](int64_t from, int64_t to) {
+    for (int64_t seq = from; seq < to; ++seq) {
+      streams_->publish(token(1, seq, 0));
+      streams_->publish(token(1, seq, 1));
+    }
+  };
+  const auto expect_held = [&] {
+    const auto snapshot = streams_->snapshot(stream(1));
+    ASSERT_TRUE(snapshot);
+    for (const int32_t choice : {0, 1}) {
+      const auto held = streams_->held(stream(1), choice);
+      std::string text;
+      for (int64_t seq = held->first; seq < held->next; ++seq)
+        text += token(1, seq).text;
+      EXPECT_EQ(snapshot->choices[choice].first_seq, held->first);
+      EXPECT_EQ(snapshot->choices[choice].next_seq, held->next);
+      EXPECT_EQ(snapshot->choices[choice].text, text);
+    }
+  };
+  publish(0, 10);
+  expect_held(); // all of it
+  publish(10, 300);
+  expect_held(); // some of what was read has gone
+  publish(300, 5'000);
+  expect_held(); // all of it, and more
+  ASSERT_GT(streams_->held(stream(1), 0)->first, 1'000);
+}
+
+TEST_F(StreamsTest, ShowsNothingOfAnEarlierStreamOfTheId) {
+  options_.log_ttl = std::chrono::milliseconds(0);
+  start();
+  open(generate(1));
+  publish_whole(1, 10);
+  streams_->snapshot(stream(1));
+  streams_->expire();
+  open(generate(1, 2));
+
+  const auto snapshot = streams_->snapshot(stream(1));
+
+  ASSERT_EQ(snapshot->choices.size(), 2u);
+  EXPECT_EQ(snapshot->choices[0].text, "");
+  EXPECT_EQ(snapshot->choices[0].next_seq, 0);
+}
+
 TEST_F(StreamsTest, AddsTheLogsNumbersToTheStats) {
   Backend backend = backend_.interface();
   backend.stats = [](int32_t max_requests) {
