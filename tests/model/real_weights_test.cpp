@@ -153,7 +153,8 @@ TEST(RealTokenizer, EncodesAsTheReference) {
   GgufFile file(path.string());
   Tokenizer tokenizer(file);
 
-  for (auto& c : read_golden("qwen2.5-0.5b-q4_k_m.json")["tokenizer"]) {
+  auto golden = read_golden("qwen2.5-0.5b-q4_k_m.json");
+  for (auto& c : golden["tokenizer"]) {
     auto text = c["text"].get<std::string>();
     EXPECT_EQ(tokenizer.encode(text, {.add_bos = false}), c["ids_plain"].get<std::vector<TokenId>>()) << text;
     EXPECT_EQ(tokenizer.encode(text, {.add_bos = false, .parse_special = true}),
