@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/admission.hpp"
+#include "actors/scheduler/admission.hpp"
 #include "messages/generation.hpp"
 
 #include <chrono>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/interfaces.hpp"
-#include "actors/ledger.hpp"
+#include "actors/scheduler/ledger.hpp"
 
 #include <caf/stateful_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>

@@ -11,18 +11,35 @@
 
 namespace millrace {
 
-/// prefill -> dispatch: a sequence has its blocks, and its prompt is in the next pass.
+/// prefill -> dispatch: a sequence has blocks for its prompt, and it is in the next pass.
 struct SequenceStarted {
   static constexpr std::string_view kType = "sequence_started";
+  SequenceId sequence;
+  int32_t cached_tokens = 0; // positions that the prefix cache held
+  MILLRACE_FIELDS(sequence, cached_tokens)
+};
+
+/// dispatch -> prefill and decode, these -> sampler: nobody wants this sequence any more.
+struct CancelSequence {
+  static constexpr std::string_view kType = "cancel_sequence";
+  SequenceId sequence;
+  int64_t pass = 0; // passes of the device when that was known
+  MILLRACE_FIELDS(sequence, pass)
+};
+
+/// dispatch -> decode: this sequence makes room for another and goes on later.
+struct YieldSequence {
+  static constexpr std::string_view kType = "yield_sequence";
   SequenceId sequence;
   MILLRACE_FIELDS(sequence)
 };
 
-/// dispatch -> prefill and decode, prefill -> sampler: nobody wants this sequence any more.
-struct CancelSequence {
-  static constexpr std::string_view kType = "cancel_sequence";
+/// decode -> dispatch: a sequence has given its blocks back and waits for its turn to be read again.
+struct SequencePreempted {
+  static constexpr std::string_view kType = "sequence_preempted";
   SequenceId sequence;
-  MILLRACE_FIELDS(sequence)
+  bool yielded = false; // since dispatch wished so, not for lack of blocks
+  MILLRACE_FIELDS(sequence, yielded)
 };
 
 /// What one draw has decided for one sequence. Tokens and end travel together: dispatch learns of both or of neither.
@@ -64,16 +81,16 @@ struct LocalLogits {
 
 /// sampler -> prefill or decode, local: what follows in each row of LocalLogits.
 struct LocalNextIds {
-  static constexpr TokenId kEnded = -1;
-  std::vector<TokenId> ids; // kEnded: the sequence has ended
+  static constexpr TokenId kEnded = -1, kFailed = -2;
+  std::vector<TokenId> ids; // kEnded: the sequence has ended; kFailed: its logits were no numbers
 };
 
 /// prefill -> decode, local: a sequence whose prompt is in the cache. Whoever holds it owns the blocks.
 struct LocalSequence {
   SequenceId id;
-  std::shared_ptr<BlockTable> blocks; // cover all that it may ever generate
-  int32_t position = 0;               // of `token`, which is not in the cache yet
-  TokenId token = 0;
+  std::shared_ptr<BlockTable> blocks; // cover what was read; more are taken as it grows
+  std::vector<TokenId> tokens = {};   // prompt and output; the last one is not in the cache yet
+  uint64_t rank = 0;                  // as in Sequence
 };
 
 } // namespace millrace

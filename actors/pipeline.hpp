@@ -4,6 +4,7 @@
 // cli and examples need.
 
 #include "actors/chat_support.hpp"
+#include "actors/scheduler/options.hpp"
 #include "messages/stats.hpp"
 #include "messages/stream.hpp"
 #include "messages/validate.hpp"
@@ -16,11 +17,7 @@
 
 namespace millrace {
 
-struct PipelineOptions {
-  int32_t max_batch_size = 16;       // sequences that decode together
-  int32_t prefill_chunk = 128;       // prompt tokens in one pass
-  int64_t max_queued_tokens = 65536; // of prompts that wait for a device; what is more is refused as busy
-  int32_t max_queued_requests = 1024;
+struct PipelineOptions : SchedulerOptions {
   std::chrono::milliseconds stall_limit{30'000}; // of work without a pass: then health() says stalled
   ChatSupport chat = {};                         // what renders Generate::messages: read_chat_support()
   /// Told when the pipeline will serve no more: its device is given up, or dispatch or the tokenizer died. On
@@ -57,11 +54,8 @@ struct PipelineStats {
   int64_t finished = 0, rejected = 0, restarts = 0;
   int64_t passes = 0; // of the device
   double device_busy_seconds = 0;
+  SchedulerStats scheduler;
 };
-
-/// Called with each event of each request, in order for a request, on a thread of the pipeline. Must not
-/// block or throw.
-using EventSink = std::function<void(const Event&)>;
 
 class Pipeline {
 public:

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/interfaces.hpp"
-#include "actors/prompt_queue.hpp"
+#include "actors/scheduler/prompt_queue.hpp"
 #include "messages/error.hpp"
 #include "model/text/tokenizer.hpp"
 

@@ -1,7 +1,7 @@
 #include "actors/prompt_encoder.hpp"
 
 #include "actors/choice_sampler.hpp"
-#include "actors/make_sequence.hpp"
+#include "actors/scheduler/make_sequence.hpp"
 
 #include <algorithm>
 

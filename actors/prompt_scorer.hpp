@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/prompt_queue.hpp"
+#include "actors/scheduler/prompt_queue.hpp"
 #include "model/text/tokenizer.hpp"
 
 #include <span>

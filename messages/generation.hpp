@@ -61,9 +61,14 @@ struct Generate {
   std::optional<int32_t> prompt_logprobs;     // likewise for the tokens of the prompt: PromptLogprobs
   std::optional<std::string> idempotency_key; // a second request with the same key and body joins the first
   std::vector<std::string> readers;           // CURVE keys (Z85) that may read the stream besides the owner's
+  int32_t priority = 0;               // lower is earlier; a request that waits becomes more urgent with time
+  std::optional<int64_t> deadline_ms; // from its admission: what is not finished by then ends as "deadline"
+  std::optional<int64_t> expires_at;  // Unix time in ms of that deadline; the door sets it, clients' values are dropped
+  std::string tenant;     // whose share of the device it uses; a door with keys writes the key's name here
+  std::string cache_salt; // only requests of the same tenant and salt share cached blocks of their prompts
   MILLRACE_FIELDS(request, prompt, prompt_ids, messages, tools, template_arguments, add_generation_prompt, time,
                   add_bos, parse_special, n, max_tokens, sampling, stop, stop_ids, ignore_eos, logprobs,
-                  prompt_logprobs, idempotency_key, readers)
+                  prompt_logprobs, idempotency_key, readers, priority, deadline_ms, expires_at, tenant, cache_salt)
 };
 
 /// client -> gateway: end a request; its choices finish with reason "cancelled".

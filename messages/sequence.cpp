@@ -8,6 +8,7 @@ std::string_view to_string(FinishReason reason) {
   case FinishReason::stop: return "stop";
   case FinishReason::length: return "length";
   case FinishReason::cancelled: return "cancelled";
+  case FinishReason::deadline: return "deadline";
   case FinishReason::error: return "error";
   }
   return "error";

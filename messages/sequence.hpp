@@ -39,8 +39,10 @@ struct Sequence {
   std::optional<int32_t> logprobs;
   std::optional<int32_t> prompt_logprobs; // choice 0 alone has it
   int32_t scored = 0;                     // prompt tokens whose log-probs were told by an earlier owner
+  uint64_t rank = 0;                      // in the order of admission: where blocks lack, the highest gives way
+  std::string salt;                       // of the prefix cache: from tenant and cache_salt
   MILLRACE_FIELDS(id, prompt_ids, emitted_ids, max_tokens, sampling, stop, stop_ids, ignore_eos, logprobs,
-                  prompt_logprobs, scored)
+                  prompt_logprobs, scored, rank, salt)
 };
 
 /// One entry of a distribution.
@@ -57,6 +59,7 @@ enum class FinishReason : uint8_t {
   stop,      // an end-of-generation id, a stop id or a stop string
   length,    // max_tokens or the context is reached
   cancelled, // by the client, or because the server stops
+  deadline,  // its time is over
   error,     // see Finished::error
 };
 std::string_view to_string(FinishReason);

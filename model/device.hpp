@@ -17,8 +17,6 @@
 
 namespace millrace {
 
-using TokenId = int32_t;
-
 /// One row of a pass: a token at its position in a sequence. Its key and value are stored in `blocks`.
 struct Row {
   TokenId token = 0;
@@ -35,6 +33,14 @@ struct DeviceKey {
   bool operator==(const DeviceKey&) const = default;
 };
 
+/// What rows move and compute, for a comparison with the machine's peaks. Zeros: not known.
+struct DeviceCost {
+  double weight_bytes = 0;       // read by each pass that makes one row of logits
+  double position_bytes = 0;     // of keys and values, read by a row for each position that it sees
+  double row_operations = 0;     // of the matrix products of the layers, two for each weight
+  double logits_operations = 0;  // likewise for a row of logits
+};
+
 /// Thread-safe. Passes are run one at a time, first come first served, so prefill chunks and decode steps
 /// alternate.
 class Device {
@@ -44,6 +50,9 @@ public:
   virtual const ModelConfig& config() const = 0;
   virtual const DeviceKey& key() const = 0;
   virtual std::string name() const = 0; // "cpu:0"
+  virtual DeviceCost cost() const { return {}; }
+  /// Whether a prompt's and a generated token's keys and values have equal bits, so that the cache may mix them.
+  virtual bool one_path() const { return false; }
 
   BlockManager& blocks() { return *blocks_; }
   int32_t context_length() const { return context_length_; } // positions that one sequence may have
@@ -52,7 +61,10 @@ public:
   /// before the first of them is in the cache. logits: [rows that want them, vocab_size], in the order of
   /// rows. Equal rows give equal bits, whatever else is in the pass (origin rule; on a CPU prompt and
   /// generated rows share one path).
-  void forward(std::span<const Row> rows, std::span<float> logits);
+  /// Returns the seconds that it took, without the wait for its turn.
+  double forward(std::span<const Row> rows, std::span<float> logits);
+  /// Copies the front of a block, all layers. Between the passes, as a pass takes its turn.
+  void copy(const BlockCopy& copy);
 
   /// Seconds spent in passes and rows run so far.
   struct Counters {
@@ -66,6 +78,7 @@ public:
 protected:
   Device(int32_t n_blocks, int32_t context_length);
   virtual void run_pass(std::span<const Row> rows, std::span<float> logits) = 0;
+  virtual void copy_block(const BlockCopy& copy) = 0;
 
 private:
   std::shared_ptr<BlockManager> blocks_;

@@ -174,7 +174,7 @@ TEST_F(GraphTest, RequestsGiveTheSameTogetherAsAlone) {
     int32_t batch, chunk;
   };
   for (const Case c : {Case{16, 16}, Case{16, 1}, Case{16, 7}, Case{3, 128}, Case{1, 5}}) {
-    options = {.max_batch_size = c.batch, .prefill_chunk = c.chunk};
+    options = {{.max_batch_size = c.batch, .prefill_chunk = c.chunk}};
     start();
 
     for (const Generate& generate : requests)
@@ -284,7 +284,7 @@ TEST_F(GraphTest, RefusesWhatTheQueueCannotHold) {
 TEST_F(GraphTest, ACancellationEndsARequestInAnyPhase) {
   for (size_t messages = 0;; ++messages) {
     start({.n_blocks = 12});
-    options = {.max_batch_size = 3, .prefill_chunk = 16};
+    options = {{.max_batch_size = 3, .prefill_chunk = 16}};
     for (int id = 0; id < 5; ++id)
       submit(request_of(id, 3 + 12 * size_t(id), 6)); // the last ones wait for a place or for blocks
     run(messages);
@@ -487,7 +487,7 @@ TEST_F(GraphTest, KeepsItsPromisesInAnyOrderOfEvents) {
   const auto expected = alone(requests);
   for (uint64_t seed = 0; seed < 300; ++seed) {
     std::mt19937_64 random(seed);
-    options = {.max_batch_size = int32_t(1 + random() % 6), .prefill_chunk = int32_t(1 + random() % 30)};
+    options = {{.max_batch_size = int32_t(1 + random() % 6), .prefill_chunk = int32_t(1 + random() % 30)}};
     start({.n_blocks = int32_t(8 + random() % 20)});
     device->before_pass = [&](int, auto) {
       if (random() % 40 == 0)

@@ -115,7 +115,7 @@ protected:
   std::shared_ptr<FakeDevice> device;
   std::shared_ptr<Backlog> backlog = std::make_shared<Backlog>(1 << 20, 1000);
   std::shared_ptr<StatsBoard> board = std::make_shared<StatsBoard>();
-  PipelineOptions options{.max_batch_size = 16, .prefill_chunk = 16};
+  PipelineOptions options{{.max_batch_size = 16, .prefill_chunk = 16}};
   int32_t context = 0;
   Reader reader;
   std::vector<Event> events;

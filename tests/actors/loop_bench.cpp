@@ -35,7 +35,7 @@ void measure(int sequences) {
   auto device = std::make_shared<InstantDevice>();
   std::promise<void> ended;
   std::atomic<int> running = sequences;
-  Pipeline pipeline(tokenizer, device, {.max_batch_size = sequences}, [&](const Event& event) {
+  Pipeline pipeline(tokenizer, device, {{.max_batch_size = sequences}}, [&](const Event& event) {
     if (std::holds_alternative<Done>(event) && --running == 0)
       ended.set_value();
   });

@@ -98,7 +98,7 @@ TEST_F(PipelineTest, ManyThreadsGetTheSameAsOne) {
   const auto alone = reader.now().outputs;
 
   SharedReader together;
-  Pipeline busy(tokenizer, device, {.max_batch_size = 8, .prefill_chunk = 5}, std::ref(together));
+  Pipeline busy(tokenizer, device, {{.max_batch_size = 8, .prefill_chunk = 5}}, std::ref(together));
   std::vector<std::thread> clients;
   for (int first = 0; first < 16; first += 4)
     clients.emplace_back([&, first] {
@@ -194,7 +194,7 @@ TEST_F(PipelineTest, EndsEveryRequestWhenItIsDestroyed) {
   for (int round = 0; round < 40; ++round) {
     SharedReader shared;
     {
-      Pipeline busy(tokenizer, device, {.max_batch_size = 3, .prefill_chunk = 8}, std::ref(shared));
+      Pipeline busy(tokenizer, device, {{.max_batch_size = 3, .prefill_chunk = 8}}, std::ref(shared));
       for (int id = 0; id < 10; ++id)
         EXPECT_FALSE(busy.submit(request(id, 90)));
       if (round % 2)
@@ -324,7 +324,7 @@ TEST_F(PipelineTest, IsDeadWhenItsDeviceIsLost) {
 TEST_F(PipelineTest, TellsThePhaseOfEachRequest) {
   Gate gate;
   device->before_pass = [&](int, auto) { gate.pass(); };
-  start({.max_batch_size = 1});
+  start({{.max_batch_size = 1}});
   for (int id = 1; id <= 3; ++id)
     EXPECT_FALSE(pipeline->submit(request(id)));
   gate.wait_for_arrival();

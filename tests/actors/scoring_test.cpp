@@ -118,7 +118,7 @@ TEST_F(ScoringTest, ChangesNoToken) {
     generate.prompt_logprobs.reset();
   const auto expected = alone(plain);
   for (const int32_t chunk : {1, 5, 16, 128}) {
-    options = {.max_batch_size = 16, .prefill_chunk = chunk};
+    options = {{.max_batch_size = 16, .prefill_chunk = chunk}};
     start();
 
     for (const Generate& generate : requests)

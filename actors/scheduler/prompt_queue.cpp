@@ -1,4 +1,4 @@
-#include "actors/prompt_queue.hpp"
+#include "actors/scheduler/prompt_queue.hpp"
 
 #include <algorithm>
 #include <cassert>

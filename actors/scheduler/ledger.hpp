@@ -7,11 +7,13 @@
 //
 //   waiting ──next()──▶ sent ──started()──▶ running ──sampled()──▶ finished
 //      ▲                  │                    │
-//      └───take_back()────┴────────────────────┘         cancel() and lose_device() finish from any state
+//      └── take_back() ───┴─── preempted() ────┘    cancel(), expire() and lose_device() finish from any state
 
-#include "actors/admission.hpp"
+#include "actors/scheduler/admission.hpp"
 #include "actors/messages.hpp"
-#include "actors/pipeline.hpp"
+#include "actors/scheduler/fair_queue.hpp"
+#include "actors/scheduler/options.hpp"
+#include "messages/stats.hpp"
 
 #include <chrono>
 #include <deque>
@@ -25,33 +27,52 @@ public:
   using Time = std::chrono::steady_clock::time_point;
 
   /// context_length: positions that a device has for one sequence. The sink is called from the methods.
-  Ledger(const PipelineOptions& options, int32_t context_length, EventSink sink);
+  Ledger(const SchedulerOptions& options, int32_t context_length, EventSink sink);
 
   /// Opens a request, or tells its reader that it is refused. The prompt has 1 … context_length - 1 ids; the request's id is
-  /// not open.
-  void admit(Prompt prompt, Time now);
+  /// not open. After the deadline it ends.
+  void admit(Prompt prompt, Time now, std::optional<Time> deadline = {});
   /// Opens a request that an earlier process began, also where others would be refused as busy: it waited its turn there. Tells
   /// the ends that its readers may lack.
-  void resume(LocalResumption resumption, Time now);
+  void resume(LocalResumption resumption, Time now, std::optional<Time> deadline = {});
   /// Passes on a refusal that was made before.
   void refuse(const Rejected& rejected);
-  /// The next choice that is to run, if there is room for one in the batch.
-  std::optional<Sequence> next();
+  /// The next choice that is to run, if there is room for one in the batch and the device has not got enough to read: the order
+  /// is kept here, for those that come later and are more urgent.
+  std::optional<Sequence> next(Time now);
+  /// A sequence that should make room, where the batch is full and something waits that has a better claim: its tenant has
+  /// nothing on the device while another has two or more, or it is more urgent than one that runs. One at a time: until
+  /// that one has left the device there is no other.
+  std::optional<SequenceId> yield(Time now);
 
   // What the device's actors say. All of it is dropped and counted if it comes from an earlier owner.
-  void started(const SequenceId& id, Time now);
+  void started(const SequenceStarted& started, Time now);
   void progress(const Progress& progress);
   void scored(PromptLogprobs piece);
   void sampled(Sampled sampled, Time now);
+  /// It waits again, at its old place, with the next epoch.
+  void preempted(const SequencePreempted& preempted);
 
   /// Ends a request; returns the sequences that the device has to forget. An unknown request has none.
   std::vector<SequenceId> cancel(const StreamId& request, Time now);
-  /// The device's actors died: what they had waits again, before all others, in the order of admission.
+  /// Ends the requests whose deadline is over; returns the sequences that the device has to forget.
+  std::vector<SequenceId> expire(Time now);
+  /// When expire() has something to do next.
+  std::optional<Time> next_deadline() const;
+  /// The device's actors died: what they had waits again, at its old place.
   void take_back();
   /// There is no device any more: ends all requests, and refuses new ones.
   void lose_device(Time now);
 
-  PipelineStats stats() const;
+  struct Totals {
+    int32_t running = 0, waiting = 0; // choices
+    int64_t queued_tokens = 0;
+    int64_t prompt_tokens = 0, generated_tokens = 0;
+    int64_t finished = 0, rejected = 0;
+    int64_t preempted = 0, yielded = 0;
+    int64_t cancelled = 0, expired = 0; // requests
+  };
+  Totals totals() const;
   int64_t stale() const { return stale_; }
 
 private:

@@ -1,4 +1,4 @@
-#include "actors/running_batch.hpp"
+#include "actors/scheduler/running_batch.hpp"
 
 #include <algorithm>
 #include <cassert>

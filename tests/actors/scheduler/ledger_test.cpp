@@ -1,4 +1,4 @@
-#include "actors/ledger.hpp"
+#include "actors/scheduler/ledger.hpp"
 #include "actors/backlog.hpp"
 #include "actors/open_requests.hpp"
 #include "actors/restart_budget.hpp"
@@ -33,7 +33,7 @@ Sampled token(const SequenceId& id, int64_t index, std::string reason = {}) {
 class LedgerTest : public ::testing::Test {
 protected:
   Reader reader;
-  PipelineOptions options{.max_batch_size = 2, .max_queued_tokens = 40, .max_queued_requests = 4};
+  SchedulerOptions options{.max_batch_size = 2, .max_queued_tokens = 40, .max_queued_requests = 4};
   Ledger ledger{options, 100, std::ref(reader)};
   Ledger::Time now{};
 };

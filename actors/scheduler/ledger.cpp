@@ -1,6 +1,6 @@
-#include "actors/ledger.hpp"
+#include "actors/scheduler/ledger.hpp"
 
-#include "actors/make_sequence.hpp"
+#include "actors/scheduler/make_sequence.hpp"
 
 #include <algorithm>
 #include <cassert>
