@@ -6,7 +6,9 @@
 #include "kernels/attention.hpp"
 #include "model/device.hpp"
 
+#include <algorithm>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -30,6 +32,7 @@ public:
   const ModelConfig& config() const override { return config_; }
   const DeviceKey& key() const override { return key_; }
   std::string name() const override { return "fake:0"; }
+  bool one_path() const override { return true; } // a token is all that a position keeps
 
   /// Called before each pass with its number and rows; may throw.
   std::function<void(int pass, std::span<const Row> rows)> before_pass;
@@ -59,6 +62,10 @@ protected:
       write(history, logits.first(size_t(config_.vocab_size)));
       logits = logits.subspan(size_t(config_.vocab_size));
     }
+  }
+
+  void copy_block(const BlockCopy& copy) override {
+    std::copy_n(cache_.begin() + int64_t{copy.from} * kBlockSize, copy.positions, cache_.begin() + int64_t{copy.to} * kBlockSize);
   }
 
 private:
