@@ -78,19 +78,6 @@ std::string cpu_name() {
   return "unknown CPU";
 }
 
-int64_t weights(const Matrix& matrix) {
-  return matrix.rows * matrix.cols;
-}
-
-/// Operations of the matrix products of the layers, for one row.
-int64_t layer_operations(const Model& model) {
-  int64_t n = 0;
-  for (const auto& layer : model.layers)
-    for (const Matrix* m : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
-      n += weights(*m);
-  return 2 * n;
-}
-
 /// One sequence that is read and continued: what prefill and decode do, without the actors around them.
 class Run {
 public:
@@ -227,9 +214,9 @@ int bench(const Options& options) {
   report.isa = device.key().kernel_path;
   report.activations = device.key().activations;
   report.model = model_name(*engine.model, options.model);
-  report.bytes_per_token = engine.model->bytes_per_token();
-  const int64_t in_layers = layer_operations(*engine.model), in_output = 2 * weights(engine.model->output);
-  report.operations_per_token = in_layers + in_output;
+  const DeviceCost cost = device.cost();
+  report.bytes_per_token = uint64_t(cost.weight_bytes);
+  report.operations_per_token = int64_t(cost.row_operations + cost.logits_operations);
   report.probes = probe(options, report.threads);
 
   std::vector<double> prefill, decode;
@@ -257,9 +244,9 @@ int bench(const Options& options) {
   report.decode = summarize(options.generate, decode);
   // A chunk reads the weights once; the output matrix meets only the last row of the prompt.
   const double chunks = (options.prompt + options.chunk - 1) / options.chunk;
-  fill(report.prefill, double(report.bytes_per_token) * chunks / options.prompt,
-       double(in_layers) + double(in_output) / options.prompt);
-  fill(report.decode, double(report.bytes_per_token), double(report.operations_per_token));
+  fill(report.prefill, cost.weight_bytes * chunks / options.prompt,
+       cost.row_operations + cost.logits_operations / options.prompt);
+  fill(report.decode, cost.weight_bytes, cost.row_operations + cost.logits_operations);
 
   if (options.json)
     print_line(to_json(report));

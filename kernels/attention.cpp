@@ -27,6 +27,14 @@ void store_kv(const KvLayer& kv, const float* k, const float* v, int64_t row_str
   }
 }
 
+void copy_kv(const KvLayer& kv, int32_t from, int32_t to, int positions, int64_t kv_heads, int64_t head_dim) {
+  for (int64_t i = 0; i < kv_heads * head_dim; ++i)
+    std::copy_n(kv.keys + from * kv.stride + i * kBlockSize, positions, kv.keys + to * kv.stride + i * kBlockSize);
+  for (int64_t g = 0; g < kv_heads; ++g)
+    std::copy_n(kv.values + from * kv.stride + g * kBlockSize * head_dim, positions * head_dim,
+                kv.values + to * kv.stride + g * kBlockSize * head_dim);
+}
+
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();

@@ -43,6 +43,9 @@ struct RowPlace {
 void store_kv(const KvLayer& kv, const float* k, const float* v, int64_t row_stride,
               std::span<const RowPlace> rows, const AttentionShape& shape);
 
+/// Copies the keys and values of the first `positions` positions of a block to another.
+void copy_kv(const KvLayer& kv, int32_t from, int32_t to, int positions, int64_t kv_heads, int64_t head_dim);
+
 /// out, q: [rows, heads, head_dim]; strides in floats from row to row. The keys of all rows are stored
 /// already. Consecutive rows with the same `blocks` are one sequence in ascending position; they share what
 /// is read from the cache. Slots beyond a row's position may hold anything.

@@ -69,17 +69,18 @@ struct CacheCounters {
 ///
 /// Every block is either free, in use (by one table, or shared by several), or cached: full, published, in use by none, and
 /// evicted when it is the one that was used longest ago and blocks are needed. The published blocks of a salt form a tree: the
-/// children of a block are those that follow it. A block is found by the hash of its tokens, and the tokens are compared.
+/// children of a block are those that follow it, ordered by their tokens. A block is found by its tokens themselves: there is
+/// no hash that two of them could share.
 class BlockManager : public std::enable_shared_from_this<BlockManager> {
 public:
   /// caching: whether publish() keeps anything.
   explicit BlockManager(int32_t n_blocks, bool caching = true);
   ~BlockManager();
 
-  /// Also takes back what is cached.
+  /// false also frees what is cached, and from then on what was published when its last user ends.
   void set_caching(bool caching);
   int32_t total() const;
-  int32_t used() const;   // by tables; a shared one counts once
+  int32_t used() const;   // by tables, also to copy from; a shared one counts once
   int32_t cached() const; // in use by none
   int32_t tables() const; // that hold blocks
   CacheCounters counters() const;

@@ -53,6 +53,22 @@ const ModelConfig& checked(const ModelConfig& config) {
   return config;
 }
 
+/// Two for each weight.
+double operations(const Matrix& matrix) {
+  return 2.0 * double(matrix.rows) * double(matrix.cols);
+}
+
+DeviceCost cost_of(const Model& model) {
+  DeviceCost cost;
+  cost.weight_bytes = double(model.bytes_per_token());
+  cost.position_bytes = double(KvPool::bytes_per_block(model.config())) / kBlockSize;
+  for (const LayerTensors& layer : model.layers)
+    for (const Matrix* m : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
+      cost.row_operations += operations(*m);
+  cost.logits_operations = operations(model.output);
+  return cost;
+}
+
 class CpuDevice final : public Device {
 public:
   CpuDevice(std::shared_ptr<const Model> model, const CpuDeviceOptions& options, int index)
@@ -61,6 +77,9 @@ public:
   const ModelConfig& config() const override { return model_->config(); }
   const DeviceKey& key() const override { return key_; }
   std::string name() const override { return "cpu:" + std::to_string(index_); }
+  DeviceCost cost() const override { return cost_; }
+  // A pass does the same for each row, whether its token was read or generated: tests compare the bits.
+  bool one_path() const override { return true; }
 
 private:
   CpuDevice(std::shared_ptr<const Model> model, const CpuDeviceOptions& options, int index, int32_t n_blocks)
@@ -70,11 +89,15 @@ private:
         model_{std::move(model)}, index_{index}, activations_{choose_activations(options)},
         key_{model_->hash(), to_string(options.isa), activations_ == Activations::q8 ? "q8" : "f32"},
         pool_{options.threads > 0 ? options.threads : physical_cores()}, kv_{n_blocks, model_->config()},
-        transformer_{model_, context_length(), options.isa, activations_, pool_, options.progress} {}
+        transformer_{model_, context_length(), options.isa, activations_, pool_, options.progress}, cost_{cost_of(*model_)} {
+    blocks().set_caching(options.prefix_cache);
+  }
 
   void run_pass(std::span<const Row> rows, std::span<float> logits) override {
     transformer_.forward(rows, kv_, logits);
   }
+
+  void copy_block(const BlockCopy& copy) override { kv_.copy(copy); }
 
   std::shared_ptr<const Model> model_;
   int index_;
@@ -83,6 +106,7 @@ private:
   ThreadPool pool_;
   KvPool kv_;
   Transformer transformer_;
+  DeviceCost cost_;
 };
 
 } // namespace

@@ -63,7 +63,7 @@ public:
   /// generated rows share one path).
   /// Returns the seconds that it took, without the wait for its turn.
   double forward(std::span<const Row> rows, std::span<float> logits);
-  /// Copies the front of a block, all layers. Between the passes, as a pass takes its turn.
+  /// Copies the front of a block, all layers. Between the passes, as a pass takes its turn; not counted as one.
   void copy(const BlockCopy& copy);
 
   /// Seconds spent in passes and rows run so far.
@@ -81,6 +81,8 @@ protected:
   virtual void copy_block(const BlockCopy& copy) = 0;
 
 private:
+  class Turn;
+
   std::shared_ptr<BlockManager> blocks_;
   int32_t context_length_;
   mutable std::mutex mutex_;
@@ -97,6 +99,7 @@ struct CpuDeviceOptions {
   int64_t kv_positions = 0;   // 0: 16 contexts, or what a quarter of the memory holds; rounded up to blocks
   Isa isa = Isa::scalar;      // see active_isa()
   Activations activations = Activations::q8; // ignored (f32) on the scalar path
+  bool prefix_cache = true; // whether blocks are kept for other sequences that begin alike
   std::function<void(double)> progress;      // share of the weights that is packed, 0 … 1
 };
 

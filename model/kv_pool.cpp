@@ -21,7 +21,8 @@ size_t KvPool::bytes_per_block(const ModelConfig& config) {
 }
 
 KvPool::KvPool(int32_t n_blocks, const ModelConfig& config)
-    : layer_floats_{floats_per_layer(config)},
+    : n_layers_{config.n_layers}, n_kv_heads_{config.n_kv_heads}, head_dim_{config.head_dim},
+      layer_floats_{floats_per_layer(config)},
       block_floats_{layer_floats_ * config.n_layers}, bytes_{size_t(n_blocks) * bytes_per_block(config)} {
   if (bytes_ == 0)
     return;
@@ -42,6 +43,11 @@ KvPool::~KvPool() {
 KvLayer KvPool::layer(int32_t index) const {
   float* keys = floats_ + index * layer_floats_;
   return {.keys = keys, .values = keys + layer_floats_ / 2, .stride = block_floats_};
+}
+
+void KvPool::copy(const BlockCopy& copy) const {
+  for (int32_t l = 0; l < n_layers_; ++l)
+    copy_kv(layer(l), copy.from, copy.to, copy.positions, n_kv_heads_, head_dim_);
 }
 
 } // namespace millrace

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/attention.hpp"
+#include "model/block_manager.hpp"
 #include "model/config.hpp"
 
 #include <cstddef>
@@ -20,9 +21,12 @@ public:
   KvPool& operator=(const KvPool&) = delete;
 
   KvLayer layer(int32_t index) const;
+  /// In all layers.
+  void copy(const BlockCopy& copy) const;
   size_t bytes() const { return bytes_; }
 
 private:
+  int32_t n_layers_, n_kv_heads_, head_dim_;
   int64_t layer_floats_; // keys and values of one layer of a block
   int64_t block_floats_;
   size_t bytes_;

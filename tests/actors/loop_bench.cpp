@@ -22,6 +22,7 @@ public:
 
 protected:
   void run_pass(std::span<const Row>, std::span<float> logits) override { std::ranges::fill(logits, 0.0f); }
+  void copy_block(const BlockCopy&) override {}
 
 private:
   ModelConfig config_;

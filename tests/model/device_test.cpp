@@ -269,6 +269,7 @@ public:
 
 private:
   void run_pass(std::span<const Row>, std::span<float>) override { pass(); }
+  void copy_block(const BlockCopy&) override { pass(); }
   ModelConfig config_;
   DeviceKey key_;
 };
