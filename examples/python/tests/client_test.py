@@ -3,10 +3,12 @@
 import threading
 import unittest
 
+import msgpack
 import zmq
 from fake_gateway import FakeGateway
 
 from millrace import Busy, Client, EventsLost, InvalidRequest, MillraceError, Silence, UnknownRequest
+from millrace.protocol import ProtocolError, SchedulerStats, decode
 
 PATIENCE = 0.3
 NEVER = 60.0  # asks nothing again
@@ -65,6 +67,17 @@ class ClientTest(unittest.TestCase):
         self.assertEqual(sent["messages"], [{"role": "user", "content": "Hi", "tool_calls": '[{"a": 1}]'}])
         self.assertEqual(sent["tools"], '[{"b": 2}]')
 
+    def test_sends_how_urgent_a_request_is_and_for_whom(self):
+        gateway, client = self.both(tokens=1)
+
+        client.complete("x", priority=-3, deadline_ms=5000, tenant="a", cache_salt="s")
+        client.complete("x")
+
+        names = "priority", "deadline_ms", "tenant", "cache_salt"
+        given, absent = ([sent.get(name) for name in names] for sent in gateway.received)
+        self.assertEqual(given, [-3, 5000, "a", "s"])
+        self.assertEqual(absent, [0, None, "", ""])
+
     def test_reads_several_streams_and_choices_at_once(self):
         _, client = self.both(tokens=30)
 
@@ -120,7 +133,9 @@ class ClientTest(unittest.TestCase):
 
         self.assertEqual((snapshot.live, snapshot.choices[0].text), (True, " 0.0 0.1"))
         self.assertEqual(client.stats().requests[0].stream, id.hex()[:8])
-        self.assertEqual(client.stats(max_requests=0).requests, [])
+        stats = client.stats(max_requests=0)
+        self.assertEqual(stats.requests, [])
+        self.assertEqual(stats.scheduler, SchedulerStats(expired=2, cancel_passes=[5, 1]))
         self.assertEqual(gateway.count("cancel"), 1)
 
     def test_tells_the_log_probs_of_the_prompt(self):
@@ -311,6 +326,16 @@ class ClientTest(unittest.TestCase):
         self.assertEqual(len({stream.id for stream in streams}), 1)
         self.assertEqual(client.submit("x", idempotency_key="a"), streams[0].id)
 
+    # ---- other versions ----
+
+    def test_reads_statistics_of_a_server_that_tells_nothing_of_its_scheduler(self):
+        self.assertEqual(decode(msgpack.packb({"type": "server_stats", "model": "old"})).scheduler, SchedulerStats())
+
+    def test_statistics_of_the_wrong_shape_are_no_message(self):
+        for fields in {"scheduler": 1}, {"scheduler": []}, {"scheduler": "x"}, {"requests": [1]}:
+            with self.subTest(fields=fields):
+                self.assertRaises(ProtocolError, decode, msgpack.packb({"type": "server_stats", **fields}))
+
     # ---- errors ----
 
     def test_refusals_are_exceptions_with_all_they_say(self):
@@ -327,6 +352,7 @@ class ClientTest(unittest.TestCase):
         _, client = self.both()
 
         self.assertRaises(TypeError, client.generate, "x", temprature=1)
+        self.assertRaises(TypeError, client.generate, "x", expires_at=1)  # the server's own
         self.assertRaises(ValueError, client.stream, "00")
 
     def test_unknown_streams_are_errors(self):

@@ -294,4 +294,6 @@ class FakeGateway:
 
     def _on_stats(self, message):
         requests = [{"stream": stream.id.hex()[:8], "phase": "decode"} for stream in self._streams.values()]
-        self._answer(message, "server_stats", model="fake", state="serving", requests=requests[: message["max_requests"]])
+        scheduler = {"expired": 2, "cancel_passes": [5, 1], "unknown": {"x": 1}}
+        self._answer(message, "server_stats", model="fake", state="serving", requests=requests[: message["max_requests"]],
+                     scheduler=scheduler)  # fmt: skip

@@ -108,7 +108,7 @@ class Client:
         self, prompt: Optional[str] = None, *, messages: Optional[Sequence[Message]] = None, **options: Any
     ) -> TokenStream:
         """Begins a stream; iterate over what it returns. Options are the fields of `protocol.Generate` and
-        `protocol.SamplingParams`: n, max_tokens, temperature, seed, stop, logprobs, …"""
+        `protocol.SamplingParams`: n, max_tokens, temperature, seed, stop, logprobs, priority, deadline_ms, …"""
         stream = self._session.generate(generate_request(prompt, messages, options), self._now())
         return self._open(stream)
 

@@ -21,7 +21,12 @@ class ProtocolError(ValueError):
 
 def _many(of: type) -> Any:
     """A list of maps that are dataclasses themselves."""
-    return field(default_factory=list, metadata={"of": of})
+    return field(default_factory=list, metadata={"build": lambda held: [_build(of, item) for item in held]})
+
+
+def _one(of: type) -> Any:
+    """A map that is a dataclass itself."""
+    return field(default_factory=of, metadata={"build": lambda held: _build(of, held)})
 
 
 # ---- from the client ----
@@ -59,7 +64,7 @@ class Generate:
     request: StreamId
     prompt: Optional[str] = None
     prompt_ids: Optional[list[int]] = None
-    messages: Optional[list[ChatMessage]] = field(default=None, metadata={"of": ChatMessage})
+    messages: Optional[list[ChatMessage]] = None
     tools: Optional[str] = None
     template_arguments: Optional[str] = None
     add_generation_prompt: bool = True
@@ -76,6 +81,10 @@ class Generate:
     prompt_logprobs: Optional[int] = None
     idempotency_key: Optional[str] = None
     readers: list[str] = field(default_factory=list)
+    priority: int = 0
+    deadline_ms: Optional[int] = None
+    tenant: str = ""
+    cache_salt: str = ""
 
 
 @dataclass
@@ -186,6 +195,32 @@ class RequestStats:
 
 
 @dataclass
+class SchedulerStats:
+    """How the device's passes were shared, since the start of the server."""
+
+    preempted: int = 0
+    yielded: int = 0
+    cancelled: int = 0
+    expired: int = 0
+    cache_queries: int = 0
+    cache_hits: int = 0
+    cache_evictions: int = 0
+    kv_blocks_cached: int = 0
+    prefill_passes: int = 0
+    prefill_rows: int = 0
+    prefill_seconds: float = 0.0
+    decode_passes: int = 0
+    decode_rows: int = 0
+    decode_seconds: float = 0.0
+    loop_seconds: float = 0.0
+    decode_bytes: float = 0.0
+    prefill_operations: float = 0.0
+    peak_bytes_per_second: float = 0.0
+    peak_operations_per_second: float = 0.0
+    cancel_passes: list[int] = field(default_factory=list)
+
+
+@dataclass
 class ServerStats:
     TYPE: ClassVar[str] = "server_stats"
     version: str = ""
@@ -205,6 +240,7 @@ class ServerStats:
     restarts: int = 0
     passes: int = 0
     device_busy_seconds: float = 0.0
+    scheduler: SchedulerStats = _one(SchedulerStats)
     log_streams: int = 0
     log_bytes: int = 0
     subscriptions: int = 0
@@ -342,8 +378,8 @@ def encode(message: Union[Request, Answer]) -> bytes:
 
 @functools.lru_cache(maxsize=None)
 def _fields(kind: Any) -> dict[str, Any]:
-    """The names of the fields, and of what class their elements are."""
-    return {f.name: f.metadata.get("of") for f in dataclasses.fields(kind)}
+    """The names of the fields, and what makes dataclasses of those that hold some."""
+    return {f.name: f.metadata.get("build") for f in dataclasses.fields(kind)}
 
 
 def _build(kind: Any, held: Any) -> Any:
@@ -353,8 +389,8 @@ def _build(kind: Any, held: Any) -> Any:
     known = {}
     for name, value in held.items():
         if name in fields:  # others are of a later version
-            of = fields[name]
-            known[name] = [_build(of, item) for item in value] if of and value is not None else value
+            build = fields[name]
+            known[name] = build(value) if build and value is not None else value
     return kind(**known)
 
 
