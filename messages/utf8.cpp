@@ -37,4 +37,16 @@ bool is_valid_utf8(std::string_view text) {
   return true;
 }
 
+bool has_control_characters(std::string_view text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte < 0x20 || byte == 0x7F)
+      return true;
+    // U+0080 … U+009F; what follows this lead is a continuation, since the text is well-formed.
+    if (byte == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0)
+      return true;
+  }
+  return false;
+}
+
 } // namespace millrace

@@ -2,7 +2,9 @@
 
 #include "messages/utf8.hpp"
 
+#include <concepts>
 #include <limits>
+#include <type_traits>
 
 namespace millrace {
 namespace {
@@ -18,13 +20,14 @@ std::string element(std::string_view field, int64_t index) {
 }
 
 /// A NaN is in no range.
-Verdict check_range(std::string_view field, float value, int low, int high) {
+Verdict check_range(std::string_view field, std::same_as<float> auto value, int low, int high) {
   if (value >= static_cast<float>(low) && value <= static_cast<float>(high))
     return std::nullopt;
   return refuse(std::string(field), "must be from " + std::to_string(low) + " to " + std::to_string(high));
 }
 
-Verdict check_range(std::string_view field, int32_t value, int32_t low, int32_t high) {
+template <std::integral T>
+Verdict check_range(std::string_view field, T value, std::type_identity_t<T> low, std::type_identity_t<T> high) {
   if (value >= low && value <= high)
     return std::nullopt;
   return refuse(std::string(field), "must be from " + std::to_string(low) + " to " + std::to_string(high));
@@ -177,11 +180,37 @@ Verdict check_max_tokens(const Generate& request, const Limits& limits) {
   return check_range("max_tokens", *request.max_tokens, 0, limits.max_tokens);
 }
 
-Verdict check_time(const Generate& request) {
+Verdict check_times(const Generate& request) {
   constexpr int64_t kEndOfYear9999 = 253'402'300'799;
-  if (!request.time || (*request.time >= 0 && *request.time <= kEndOfYear9999))
-    return std::nullopt;
-  return refuse("time", "must be from 0 to " + std::to_string(kEndOfYear9999));
+  if (request.time)
+    if (auto bad = check_range("time", *request.time, 0, kEndOfYear9999))
+      return bad;
+  if (request.expires_at)
+    return check_range("expires_at", *request.expires_at, 0, kEndOfYear9999 * 1000 + 999);
+  return std::nullopt;
+}
+
+/// Text that the server keeps as a name, perhaps empty: nothing in it may break a line of a log.
+Verdict check_name(const std::string& field, const std::string& name, size_t max_bytes) {
+  if (auto bad = check_size(field, name.size(), max_bytes, "bytes"))
+    return bad;
+  if (auto bad = check_text(field, name))
+    return bad;
+  if (has_control_characters(name))
+    return refuse(field, "must not hold control characters");
+  return std::nullopt;
+}
+
+Verdict check_scheduling(const Generate& request) {
+  constexpr int64_t kDayMs = 24 * 60 * 60 * 1000;
+  if (auto bad = check_range("priority", request.priority, -100, 100))
+    return bad;
+  if (request.deadline_ms)
+    if (auto bad = check_range("deadline_ms", *request.deadline_ms, 1, kDayMs))
+      return bad;
+  if (auto bad = check_name("tenant", request.tenant, 64))
+    return bad;
+  return check_name("cache_salt", request.cache_salt, 256);
 }
 
 Verdict check_readers(const Generate& request) {
@@ -198,7 +227,7 @@ Verdict check_readers(const Generate& request) {
 std::optional<Failure> validate(const Generate& request, const Limits& limits) {
   if (auto bad = check_prompt(request, limits))
     return bad;
-  if (auto bad = check_time(request))
+  if (auto bad = check_times(request))
     return bad;
   if (auto bad = check_range("n", request.n, 1, limits.max_choices))
     return bad;
@@ -217,7 +246,9 @@ std::optional<Failure> validate(const Generate& request, const Limits& limits) {
   if (request.idempotency_key)
     if (auto bad = check_word("idempotency_key", *request.idempotency_key, 256))
       return bad;
-  return check_readers(request);
+  if (auto bad = check_readers(request))
+    return bad;
+  return check_scheduling(request);
 }
 
 } // namespace millrace

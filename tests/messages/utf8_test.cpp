@@ -28,6 +28,17 @@ TEST(Utf8, AcceptsEveryCodePointButSurrogates) {
   }
 }
 
+TEST(Utf8, KnowsTheControlCharacters) {
+  for (uint32_t c = 0; c < 0x110000; ++c) {
+    const bool surrogate = c >= 0xD800 && c < 0xE000;
+    const bool control = c < 0x20 || (c >= 0x7F && c < 0xA0);
+    if (surrogate)
+      continue;
+    ASSERT_EQ(has_control_characters("a" + encode_utf8(c) + "\xC3\xA9"), control) << std::hex << c;
+  }
+  EXPECT_FALSE(has_control_characters(""));
+}
+
 TEST(Utf8, RefusesOverlongAndTooLargeForms) {
   EXPECT_FALSE(is_valid_utf8("\xC0\x80"));
   EXPECT_FALSE(is_valid_utf8("\xC1\xBF"));

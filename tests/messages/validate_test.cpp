@@ -107,6 +107,19 @@ TEST(Validate, AcceptsBothEndsOfEachRange) {
       set(&Generate::prompt_logprobs, 20),
       set(&Generate::idempotency_key, std::string(256, 'k')),
       set(&Generate::readers, std::vector<std::string>(64, std::string(40, 'z'))),
+      set(&Generate::time, 0),
+      set(&Generate::time, 253'402'300'799),
+      set(&Generate::priority, -100),
+      set(&Generate::priority, 100),
+      set(&Generate::deadline_ms, 1),
+      set(&Generate::deadline_ms, 86'400'000),
+      set(&Generate::expires_at, 0),
+      set(&Generate::expires_at, 253'402'300'799'999),
+      set(&Generate::tenant, ""),
+      set(&Generate::tenant, std::string(64, 't')),
+      set(&Generate::tenant, "gr\xC3\xBC\xC3\x9F \xC2\xA0 e"),
+      set(&Generate::cache_salt, ""),
+      set(&Generate::cache_salt, std::string(256, 's')),
       turns({{.role = "user", .content = std::string((4u << 20) - 2, 'x')}}, "[]"),
       turns(std::vector<ChatMessage>(4096, {.role = std::string(64, 'r')})),
   };
@@ -179,6 +192,23 @@ TEST(Validate, RefusesWhatIsOutsideAndNamesFieldAndLimit) {
       {set(&Generate::idempotency_key, "\xFF"), "idempotency_key", "UTF-8"},
       {set(&Generate::readers, {"short"}), "readers[0]", "40 characters"},
       {set(&Generate::readers, std::vector<std::string>(65, std::string(40, 'z'))), "readers", "at most 64"},
+      {set(&Generate::priority, -101), "priority", "from -100 to 100"},
+      {set(&Generate::priority, 101), "priority", "from -100 to 100"},
+      {set(&Generate::priority, kMost), "priority", "from -100 to 100"},
+      {set(&Generate::deadline_ms, 0), "deadline_ms", "from 1 to 86400000"},
+      {set(&Generate::deadline_ms, -1), "deadline_ms", "from 1 to 86400000"},
+      {set(&Generate::deadline_ms, 86'400'001), "deadline_ms", "from 1 to 86400000"},
+      {set(&Generate::deadline_ms, std::numeric_limits<int64_t>::max()), "deadline_ms", "from 1 to 86400000"},
+      {set(&Generate::expires_at, -1), "expires_at", "from 0 to 253402300799999"},
+      {set(&Generate::expires_at, 253'402'300'800'000), "expires_at", "from 0 to 253402300799999"},
+      {set(&Generate::tenant, std::string(65, 't')), "tenant", "has 65 bytes, at most 64"},
+      {set(&Generate::tenant, "\xC4\xE3"), "tenant", "UTF-8"},
+      {set(&Generate::tenant, "a\nb"), "tenant", "control characters"},
+      {set(&Generate::tenant, std::string(1, '\0')), "tenant", "control characters"},
+      {set(&Generate::tenant, "\xC2\x9B"), "tenant", "control characters"},
+      {set(&Generate::cache_salt, std::string(257, 's')), "cache_salt", "has 257 bytes, at most 256"},
+      {set(&Generate::cache_salt, "\xED\xA0\x80"), "cache_salt", "UTF-8"},
+      {set(&Generate::cache_salt, "\x7F"), "cache_salt", "control characters"},
       {turns({}), "messages", "not be empty"},
       {turns(std::vector<ChatMessage>(4097, {.role = "user"})), "messages", "at most 4096"},
       {turns({{.role = ""}}), "messages[0].role", "not be empty"},
@@ -218,7 +248,7 @@ TEST(Validate, ChecksEveryFieldOfARequest) {
   Generate{}.visit_fields([&](std::string_view, auto&) { ++generate; });
   SamplingParams{}.visit_fields([&](std::string_view, auto&) { ++sampling; });
 
-  EXPECT_EQ(generate, 20);
+  EXPECT_EQ(generate, 25);
   EXPECT_EQ(sampling, 9);
 }
 
