@@ -12,7 +12,7 @@ enum class Error : uint8_t {
   malformed,         // the frame is not a message of the protocol
   invalid_field,     // a field is missing, of the wrong type or out of its range
   prompt_too_long,   // prompt and one token do not fit the context
-  busy,              // the queue is full; try again after Rejected::retry_after_ms
+  busy,              // the queue is full or too slow; try again after Rejected::retry_after_ms
   conflict,          // the stream id is in use
   unknown_request,   // no such stream, or its log is gone
   unsupported,       // the model or the build cannot do this

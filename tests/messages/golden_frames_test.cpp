@@ -13,13 +13,17 @@ namespace {
 
 const std::filesystem::path kFolder = MILLRACE_TEST_DATA "/frames";
 
-std::string golden_frame(std::string_view type) {
-  std::ifstream file(kFolder / (std::string(type) + ".hex"));
+std::string frame_in(const std::filesystem::path& folder, std::string_view type) {
+  std::ifstream file(folder / (std::string(type) + ".hex"));
   std::string bytes, line;
   while (std::getline(file, line))
     for (size_t i = 0; i + 1 < line.size(); i += 2)
       bytes += static_cast<char>(std::stoi(line.substr(i, 2), nullptr, 16));
   return bytes;
+}
+
+std::string golden_frame(std::string_view type) {
+  return frame_in(kFolder, type);
 }
 
 StreamId request() {
@@ -63,6 +67,11 @@ template <> Generate golden() {
   message.prompt_logprobs = 2;
   message.idempotency_key = "order 66";
   message.readers = {std::string(40, '0')};
+  message.priority = -7;
+  message.deadline_ms = 60'000;
+  message.expires_at = 1'700'000'060'000;
+  message.tenant = "gr\u00FCn";
+  message.cache_salt = "salt";
   return message;
 }
 template <> Cancel golden() {
@@ -96,8 +105,28 @@ template <> Snapshot golden() {
   return {request(), true, 1000, {{0, 131, "gr\u00FC\u00DF", "length"}, {12, 70000, "", ""}}};
 }
 template <> ServerStats golden() {
+  const SchedulerStats scheduler{.preempted = 1,
+                                 .yielded = 2,
+                                 .cancelled = 3,
+                                 .expired = 4,
+                                 .cache_queries = 5'000'000'000,
+                                 .cache_hits = 128,
+                                 .cache_evictions = 5,
+                                 .kv_blocks_cached = 6,
+                                 .prefill_passes = 7,
+                                 .prefill_rows = 1000,
+                                 .prefill_seconds = 0.1,
+                                 .decode_passes = 8,
+                                 .decode_rows = 300,
+                                 .decode_seconds = 12.5,
+                                 .loop_seconds = 0.25,
+                                 .decode_bytes = 1e12,
+                                 .prefill_operations = 2.5e15,
+                                 .peak_bytes_per_second = 4e10,
+                                 .peak_operations_per_second = 0,
+                                 .cancel_passes = {9, 70000, 0}};
   return {"0.1.0", "tales", "cpu:0 avx2", 12.5, "serving", 1,     2,  300, 4,  5,  6,
-          7,       8,       9,            10,   11,        0.1,   12, 70000, 13, 14, 15,
+          7,       8,       9,            10,   11,        0.1,   scheduler, 12, 70000, 13, 14, 15,
           16,      {{"00010203", "decode", 2, 1000, 1000, 129, 12.5, 0.1}}};
 }
 template <> Welcome golden() {
@@ -130,7 +159,8 @@ template <> Prompt golden() {
   return message;
 }
 template <> Sequence golden() {
-  return {{request(), 1, 3}, {1, 300}, {70000}, 300, sampling(), {"\n\n"}, {2}, true, std::nullopt, 2, 129};
+  return {{request(), 1, 3}, {1, 300},     {70000}, 300, sampling(), {"\n\n"}, {2}, true,
+          std::nullopt,      2,            129,     (uint64_t{1} << 40) + 1, "5:gr\u00FCnsalt"};
 }
 template <> SampledToken golden() {
   return {{request(), 1, 3}, 129, 262, {" \xF0\x9F"}, " ", -0.25f, top()};
@@ -152,6 +182,49 @@ TYPED_TEST(GoldenFrame, DecodesAndEncodesToItself) {
 
   ASSERT_TRUE(std::holds_alternative<TypeParam>(message)) << std::get<Failure>(message).message;
   EXPECT_EQ(encode(std::get<TypeParam>(message)), frame);
+}
+
+// What senders wrote before there were the fields of scheduling: frames/earlier is never written again.
+
+template <class M> M without_scheduling();
+template <> Generate without_scheduling() {
+  Generate message = golden<Generate>();
+  const Generate defaults;
+  message.priority = defaults.priority;
+  message.deadline_ms = defaults.deadline_ms;
+  message.expires_at = defaults.expires_at;
+  message.tenant = defaults.tenant;
+  message.cache_salt = defaults.cache_salt;
+  return message;
+}
+template <> Prompt without_scheduling() {
+  Prompt message{without_scheduling<Generate>(), golden<Prompt>().token_ids};
+  message.generate.prompt.reset();
+  return message;
+}
+template <> Sequence without_scheduling() {
+  Sequence message = golden<Sequence>();
+  const Sequence defaults;
+  message.rank = defaults.rank;
+  message.salt = defaults.salt;
+  return message;
+}
+template <> ServerStats without_scheduling() {
+  ServerStats message = golden<ServerStats>();
+  message.scheduler = {};
+  return message;
+}
+
+template <class M> class EarlierFrame : public testing::Test {};
+using MessagesThatHaveGrown = testing::Types<Generate, Prompt, Sequence, ServerStats>;
+TYPED_TEST_SUITE(EarlierFrame, MessagesThatHaveGrown);
+
+TYPED_TEST(EarlierFrame, DecodesWithTheDefaultsOfLaterFields) {
+  const auto message = decode<TypeParam>(frame_in(kFolder / "earlier", TypeParam::kType));
+
+  ASSERT_TRUE(std::holds_alternative<TypeParam>(message)) << std::get<Failure>(message).message;
+  EXPECT_EQ(encode(std::get<TypeParam>(message)), encode(without_scheduling<TypeParam>()));
+  EXPECT_NE(encode(std::get<TypeParam>(message)), encode(golden<TypeParam>()));
 }
 
 TEST(GoldenFrames, AreThereForEveryMessageAndNoOther) {

@@ -107,6 +107,10 @@ template <> struct Spelling<SamplingParams> {
   static std::string type() { return "SamplingParams"; }
   static std::string standard(const SamplingParams&) { return "its defaults"; }
 };
+template <> struct Spelling<SchedulerStats> {
+  static std::string type() { return "SchedulerStats"; }
+  static std::string standard(const SchedulerStats&) { return "its defaults"; }
+};
 template <> struct Spelling<TokenLogprob> {
   static std::string type() { return "TokenLogprob"; }
 };
@@ -151,7 +155,8 @@ TEST(ProtocolDocument, TellsEveryFieldOfEveryMessage) {
                                                       {"ChatMessage", rows_of<ChatMessage>()},
                                                       {"PromptToken", rows_of<PromptToken>()},
                                                       {"ChoiceSnapshot", rows_of<ChoiceSnapshot>()},
-                                                      {"RequestStats", rows_of<RequestStats>()}};
+                                                      {"RequestStats", rows_of<RequestStats>()},
+                                                      {"SchedulerStats", rows_of<SchedulerStats>()}};
   std::apply([&]<class... M>(const M&...) { ((expected[std::string(M::kType)] = rows_of<M>()), ...); },
              Messages{});
 

@@ -36,11 +36,16 @@ TURNS = [dict(role="user", content="gr\u00fc\u00df", name="ann", tool_call_id=No
 GENERATE = dict(request=REQUEST, prompt="Once upon a time, gr\u00fc\u00df \U0001f600", prompt_ids=None, messages=TURNS, tools="[]",
                 template_arguments="{}", add_generation_prompt=False, time=1700000000, add_bos=True, parse_special=False, n=2,
                 max_tokens=300, sampling=SAMPLING, stop=["\n\n", "END"], stop_ids=[2, 128009], ignore_eos=False, logprobs=5, prompt_logprobs=2,
-                idempotency_key="order 66", readers=["0" * 40])
+                idempotency_key="order 66", readers=["0" * 40], priority=-7, deadline_ms=60000, expires_at=1700000060000, tenant="gr\u00fcn",
+                cache_salt="salt")
 SEQUENCE_ID = dict(request=REQUEST, choice=1, epoch=3)
 TOP = [dict(id=262, bytes=b" the", logprob=F32(-0.25)), dict(id=-1, bytes=b"\xf0\x9f", logprob=F32(-9999))]
 TOKEN = dict(id=262, bytes=b" \xf0\x9f", text=" ", logprob=F32(-0.25), top=TOP)
 CHOICE = dict(request=REQUEST, choice=1, epoch=3)
+SCHEDULER = dict(preempted=1, yielded=2, cancelled=3, expired=4, cache_queries=5000000000, cache_hits=128, cache_evictions=5, kv_blocks_cached=6,
+                 prefill_passes=7, prefill_rows=1000, prefill_seconds=F64(0.1), decode_passes=8, decode_rows=300, decode_seconds=F64(12.5),
+                 loop_seconds=F64(0.25), decode_bytes=F64(1e12), prefill_operations=F64(2.5e15), peak_bytes_per_second=F64(4e10),
+                 peak_operations_per_second=F64(0.0), cancel_passes=[9, 70000, 0])
 
 MESSAGES = dict(
     generate=GENERATE,
@@ -65,13 +70,13 @@ MESSAGES = dict(
                   choices=[dict(first_seq=0, next_seq=131, text="gr\u00fc\u00df", reason="length"), dict(first_seq=12, next_seq=70000, text="", reason="")]),
     server_stats=dict(version="0.1.0", model="tales", device="cpu:0 avx2", uptime_seconds=F64(12.5), state="serving", running=1, waiting=2,
                       queued_tokens=300, kv_blocks_used=4, kv_blocks_total=5, prompt_tokens=6, generated_tokens=7, finished=8, rejected=9,
-                      restarts=10, passes=11, device_busy_seconds=F64(0.1), log_streams=12, log_bytes=70000, subscriptions=13,
+                      restarts=10, passes=11, device_busy_seconds=F64(0.1), scheduler=SCHEDULER, log_streams=12, log_bytes=70000, subscriptions=13,
                       http_connections=14, replays=15, lagging=16,
                       requests=[dict(stream="00010203", phase="decode", choices=2, prompt_tokens=1000, processed_tokens=1000,
                                      generated_tokens=129, age_ms=F64(12.5), tokens_per_second=F64(0.1))]),
     prompt=dict(generate=dict(GENERATE, prompt=None), token_ids=[1, 300, 70000]),
     sequence=dict(id=SEQUENCE_ID, prompt_ids=[1, 300], emitted_ids=[70000], max_tokens=300, sampling=SAMPLING,
-                  stop=["\n\n"], stop_ids=[2], ignore_eos=True, logprobs=None, prompt_logprobs=2, scored=129),
+                  stop=["\n\n"], stop_ids=[2], ignore_eos=True, logprobs=None, prompt_logprobs=2, scored=129, rank=2**40 + 1, salt="5:gr\u00fcnsalt"),
     sampled_token=dict(sequence=SEQUENCE_ID, index=129, **TOKEN),
 )
 
