@@ -109,7 +109,8 @@ ChoiceSampler::Outcome ChoiceSampler::end(Sampled sampled, FinishReason reason, 
   sampled.reason = to_string(reason);
   if (error != Error::none)
     sampled.error = to_string(error);
-  return {LocalNextIds::kEnded, std::move(sampled)};
+  const bool failed = error == Error::non_finite_logits;
+  return {failed ? LocalNextIds::kFailed : LocalNextIds::kEnded, std::move(sampled)};
 }
 
 } // namespace millrace

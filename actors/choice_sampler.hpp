@@ -22,7 +22,7 @@ public:
   std::optional<Sampled> reached_end();
 
   struct Outcome {
-    TokenId next = LocalNextIds::kEnded; // what to feed
+    TokenId next = LocalNextIds::kEnded; // what to feed, or kEnded or kFailed
     Sampled sampled;
   };
   /// Draws the next token. Not to be called after the end.

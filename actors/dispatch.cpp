@@ -6,14 +6,23 @@ namespace millrace {
 
 Ledger::Time DispatchState::now() const { return self->system().clock().now(); }
 
-// A sequence that prefill is just handing on escapes both. The sampler, told by prefill, does not know it any more, so it ends
-// with its first step.
-void DispatchState::cancel(const StreamId& request) {
-  for (const SequenceId& id : ledger->cancel(request, now())) {
-    if (!device)
-      continue;
-    self->send(device->decode, CancelSequence{id});
-    self->send(device->prefill, CancelSequence{id});
+std::optional<Ledger::Time> DispatchState::deadline(const Generate& generate) const {
+  using std::chrono::milliseconds;
+  if (generate.expires_at)
+    return now() + milliseconds(*generate.expires_at - unix_ms());
+  if (generate.deadline_ms)
+    return now() + milliseconds(*generate.deadline_ms);
+  return std::nullopt;
+}
+
+// Each has it once: prefill, decode, or a message between them, which decode drops when it comes.
+void DispatchState::forget(const std::vector<SequenceId>& sequences) {
+  if (!device)
+    return;
+  for (const SequenceId& id : sequences) {
+    const CancelSequence cancel{id, passes()};
+    self->send(device->decode, cancel);
+    self->send(device->prefill, cancel);
   }
 }
 
@@ -26,46 +35,70 @@ void DispatchState::serve(const LocalDeviceActors& actors) {
 }
 
 void DispatchState::go_on() {
+  const Ledger::Time now = this->now();
+  forget(ledger->expire(now));
+  if (const auto next = ledger->next_deadline(); next && (!alarm || *next < *alarm)) {
+    alarm = next;
+    self->delayed_send(self, *next - now, expire_atom_v);
+  }
   while (device) {
-    auto sequence = ledger->next();
+    auto sequence = ledger->next(now);
     if (!sequence)
       break;
     self->send(device->prefill, *std::move(sequence));
   }
-  PipelineStats stats = ledger->stats();
-  stats.restarts = restarts;
-  board->write(stats);
+  if (device)
+    if (const auto id = ledger->yield(now))
+      self->send(device->decode, YieldSequence{*id});
+  StatsBoard::Figures figures{ledger->totals()};
+  figures.restarts = restarts;
+  board->write(figures);
   for (const Event& event : events)
     sink(event);
   events.clear();
 }
 
 DispatchActor::behavior_type dispatch_actor(DispatchActor::stateful_pointer<DispatchState> self,
-                                            const PipelineOptions& options, int32_t context_length, EventSink sink,
+                                            const PipelineOptions& options, int32_t context_length,
+                                            std::function<int64_t()> passes, EventSink sink,
                                             std::shared_ptr<StatsBoard> board) {
   die_with_text(self, Error::internal);
   auto& state = self->state;
   state.ledger.emplace(options, context_length, [&state](const Event& event) { state.events.push_back(event); });
   state.sink = std::move(sink);
   state.board = std::move(board);
+  state.passes = std::move(passes);
+  state.unix_ms = options.unix_ms;
   const auto then_go_on = [self](auto&& act) {
     act(self->state, *self->state.ledger);
     self->state.go_on();
   };
   return {
       [=](Prompt& prompt) {
-        then_go_on([&](auto& state, Ledger& ledger) { ledger.admit(std::move(prompt), state.now()); });
+        then_go_on([&](auto& state, Ledger& ledger) {
+          const auto deadline = state.deadline(prompt.generate);
+          ledger.admit(std::move(prompt), state.now(), deadline);
+        });
       },
       [=](LocalResumption& resumption) {
-        then_go_on([&](auto& state, Ledger& ledger) { ledger.resume(std::move(resumption), state.now()); });
+        then_go_on([&](auto& state, Ledger& ledger) {
+          const auto deadline = state.deadline(resumption.prompt.generate);
+          ledger.resume(std::move(resumption), state.now(), deadline);
+        });
       },
       [=](const Rejected& rejected) { then_go_on([&](auto&, Ledger& ledger) { ledger.refuse(rejected); }); },
-      [=](const Cancel& cancel) { then_go_on([&](auto& state, Ledger&) { state.cancel(cancel.request); }); },
+      [=](const Cancel& cancel) { 
+        then_go_on([&](auto& state, Ledger& ledger) { state.forget(ledger.cancel(cancel.request, state.now())); });
+      },
       [=](const LocalDeviceActors& actors) { then_go_on([&](auto& state, Ledger&) { state.serve(actors); }); },
       [=](lost_atom) { then_go_on([&](auto& state, Ledger& ledger) { ledger.lose_device(state.now()); }); },
       [=](const SequenceStarted& started) {
-        then_go_on([&](auto& state, Ledger& ledger) { ledger.started(started.sequence, state.now()); });
+        then_go_on([&](auto& state, Ledger& ledger) { ledger.started(started, state.now()); });
       },
+      [=](const SequencePreempted& preempted) {
+        then_go_on([&](auto&, Ledger& ledger) { ledger.preempted(preempted); });
+      },
+      [=](expire_atom) { then_go_on([](auto& state, Ledger&) { state.alarm.reset(); }); },
       [=](const Progress& progress) { then_go_on([&](auto&, Ledger& ledger) { ledger.progress(progress); }); },
       [=](PromptLogprobs& piece) {
         then_go_on([&](auto&, Ledger& ledger) { ledger.scored(std::move(piece)); });

@@ -23,9 +23,9 @@ LocalDeviceActors spawn_device(caf::actor_system& system, const Parts& parts, Pi
                                const DispatchActor& dispatch) {
   auto sampler =
       system.spawn(sampler_actor, parts.tokenizer, parts.device->config().vocab_size, dispatch);
-  auto decode = spawn_pinned(system, pinning, decode_actor, parts.device, sampler);
+  auto decode = spawn_pinned(system, pinning, decode_actor, parts.device, parts.budget, dispatch, sampler);
   auto prefill = spawn_pinned(system, pinning, prefill_actor, parts.device, parts.tokenizer,
-                              parts.options.prefill_chunk, dispatch, decode, sampler);
+                              parts.budget, dispatch, decode, sampler);
   caf::anon_send(decode, prefill);
   return {prefill, decode, sampler};
 }
@@ -34,7 +34,8 @@ LocalDeviceActors spawn_device(caf::actor_system& system, const Parts& parts, Pi
 
 Graph spawn_graph(caf::actor_system& system, const Parts& parts, Pinning pinning) {
   auto dispatch =
-      system.spawn(dispatch_actor, parts.options, parts.context_length, parts.sink, parts.board);
+      system.spawn(dispatch_actor, parts.options, parts.context_length,
+                   [device = parts.device] { return device->counters().passes; }, parts.sink, parts.board);
   auto tokenizer =
       system.spawn(tokenizer_actor, PromptEncoder(parts.tokenizer, parts.options.chat, parts.context_length),
                    parts.backlog, parts.on_encoded, dispatch);

@@ -4,6 +4,7 @@
 #include "actors/dispatch.hpp"
 #include "actors/interfaces.hpp"
 #include "actors/pipeline.hpp"
+#include "actors/scheduler/step_budget.hpp"
 #include "actors/tokenizer.hpp"
 
 #include <caf/actor_system.hpp>
@@ -19,6 +20,7 @@ struct Parts {
   std::shared_ptr<Backlog> backlog;
   OnEncoded on_encoded = {};
   std::shared_ptr<StatsBoard> board;
+  std::shared_ptr<StepBudget> budget; // of the device
   EventSink sink;
   std::function<void(std::string)> report; // what died and why, for the operator
   std::function<void()> on_end_of_dispatch;

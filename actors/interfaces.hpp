@@ -40,12 +40,16 @@ using DispatchActor = caf::typed_actor<
   caf::reacts_to<Progress>,
   // Tells the reader the log-probs of a piece of the prompt and books how far they go.
   caf::reacts_to<PromptLogprobs>,
+  // A sequence waits again, its blocks are free.
+  caf::reacts_to<SequencePreempted>,
+  // INTERNAL: a deadline is over.
+  caf::reacts_to<expire_atom>,
   // Books tokens and ends and tells the reader; those of an earlier owner are dropped and counted.
   caf::reacts_to<SampledBatch>>;
 
 /// Reads prompts.
 using PrefillActor = caf::typed_actor<
-  // Queues a sequence until there are blocks for all that it may become; bounded by dispatch.
+  // Queues a sequence until there are blocks for what is to be read; bounded by dispatch.
   caf::reacts_to<Sequence>,
   // Drops a sequence and tells the sampler, behind the message that opened it.
   caf::reacts_to<CancelSequence>,
@@ -62,8 +66,10 @@ using DecodeActor = caf::typed_actor<
   caf::reacts_to<PrefillActor>,
   // Adds a sequence to the running batch; bounded by dispatch.
   caf::reacts_to<LocalSequence>,
-  // Drops a sequence; an unknown one is ignored.
+  // Drops a sequence, also one that comes later.
   caf::reacts_to<CancelSequence>,
+  // Lets a sequence go after its step, to be read again; an unknown one is ignored.
+  caf::reacts_to<YieldSequence>,
   // Feeds the sampler's tokens in the next step.
   caf::reacts_to<LocalNextIds>,
   // INTERNAL: advances every running sequence by one token.

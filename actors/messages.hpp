@@ -90,6 +90,7 @@ struct LocalSequence {
   SequenceId id;
   std::shared_ptr<BlockTable> blocks; // cover what was read; more are taken as it grows
   std::vector<TokenId> tokens = {};   // prompt and output; the last one is not in the cache yet
+  int32_t prompt_size = 0;            // of the tokens
   uint64_t rank = 0;                  // as in Sequence
 };
 

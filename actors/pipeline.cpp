@@ -35,9 +35,37 @@ PipelineOptions checked(PipelineOptions options) {
   options.max_batch_size = std::max(options.max_batch_size, 1);
   options.prefill_chunk = std::max(options.prefill_chunk, 1);
   options.max_queued_requests = std::max(options.max_queued_requests, 1);
+  options.prefill_stretch = std::max(options.prefill_stretch, 0.0);
   if (!options.clock)
     options.clock = std::chrono::steady_clock::now;
+  if (!options.unix_ms)
+    options.unix_ms = unix_time_ms;
   return options;
+}
+
+SchedulerStats scheduler_stats(const StatsBoard::Figures& figures, const StepBudget::Totals& steps,
+                               const BlockManager& blocks) {
+  SchedulerStats stats;
+  stats.preempted = figures.preempted;
+  stats.yielded = figures.yielded;
+  stats.cancelled = figures.cancelled;
+  stats.expired = figures.expired;
+  const CacheCounters cache = blocks.counters();
+  stats.cache_queries = cache.queries;
+  stats.cache_hits = cache.hits;
+  stats.cache_evictions = cache.evictions;
+  stats.kv_blocks_cached = blocks.cached();
+  stats.prefill_passes = steps.prefill_passes;
+  stats.prefill_rows = steps.prefill_rows;
+  stats.prefill_seconds = steps.prefill_seconds;
+  stats.decode_passes = steps.decode_passes;
+  stats.decode_rows = steps.decode_rows;
+  stats.decode_seconds = steps.decode_seconds;
+  stats.loop_seconds = steps.loop_seconds;
+  stats.decode_bytes = steps.decode_bytes;
+  stats.prefill_operations = steps.prefill_operations;
+  stats.cancel_passes.assign(steps.freed_after.begin(), steps.freed_after.end());
+  return stats;
 }
 
 std::optional<Failure> check(const ResumedRequest& request, const Limits& limits) {
@@ -56,6 +84,11 @@ std::optional<Failure> check(const ResumedRequest& request, const Limits& limits
 
 } // namespace
 
+int64_t unix_time_ms() {
+  using namespace std::chrono;
+  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+}
+
 struct Pipeline::State {
   State(std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<Device> device,
         const PipelineOptions& options, EventSink sink);
@@ -66,6 +99,7 @@ struct Pipeline::State {
   Limits limits;
   std::shared_ptr<Backlog> backlog;
   std::shared_ptr<StatsBoard> board = std::make_shared<StatsBoard>();
+  std::shared_ptr<StepBudget> budget;
   std::atomic<bool> dead = false; // serves no more
   OpenRequests open;
   SystemConfig config;
@@ -77,6 +111,7 @@ Pipeline::State::State(std::shared_ptr<const Tokenizer> tokenizer, std::shared_p
                        const PipelineOptions& given, EventSink sink)
     : options(checked(given)), device(std::move(device_)),
       backlog(std::make_shared<Backlog>(kMaxBacklogBytes, options.max_queued_requests)),
+      budget(std::make_shared<StepBudget>(options.prefill_chunk, options.prefill_stretch, device->cost())),
       open(std::move(sink), options.clock) {
   limits.vocab_size = device->config().vocab_size;
   // A sequence that does not fit the pool would wait for ever, so the pool bounds the context, too.
@@ -96,6 +131,7 @@ Pipeline::State::State(std::shared_ptr<const Tokenizer> tokenizer, std::shared_p
        .backlog = backlog,
        .on_encoded = [this](const StreamId& id, int32_t tokens) { open.encoded(id, tokens); },
        .board = board,
+       .budget = budget,
        .sink = [this](const Event& event) { open.publish(event); },
        .report = [](const std::string& text) { std::fprintf(stderr, "millrace: %s\n", text.c_str()); },
        .on_end_of_dispatch =
@@ -131,6 +167,8 @@ std::optional<Failure> Pipeline::submit(Generate request) {
     request.sampling.seed = std::random_device{}() | uint64_t{std::random_device{}()} << 32;
   if (!request.time)
     request.time = std::time(nullptr);
+  if (request.deadline_ms && !request.expires_at)
+    request.expires_at = state_->options.unix_ms() + *request.deadline_ms;
   if (auto failure = state_->open.open(request))
     return failure;
   if (!state_->backlog->enter(request)) {
@@ -166,7 +204,17 @@ bool Pipeline::drain(std::chrono::milliseconds grace) {
 }
 
 PipelineStats Pipeline::stats() const {
-  PipelineStats stats = state_->board->read();
+  const StatsBoard::Figures figures = state_->board->read();
+  PipelineStats stats;
+  stats.running = figures.running;
+  stats.waiting = figures.waiting;
+  stats.queued_tokens = figures.queued_tokens;
+  stats.prompt_tokens = figures.prompt_tokens;
+  stats.generated_tokens = figures.generated_tokens;
+  stats.finished = figures.finished;
+  stats.rejected = figures.rejected;
+  stats.restarts = figures.restarts;
+  stats.scheduler = scheduler_stats(figures, state_->budget->totals(), state_->device->blocks());
   stats.kv_blocks_used = state_->device->blocks().used();
   stats.kv_blocks_total = state_->device->blocks().total();
   const Device::Counters counters = state_->device->counters();

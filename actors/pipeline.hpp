@@ -17,12 +17,17 @@
 
 namespace millrace {
 
+/// Of the system's clock.
+int64_t unix_time_ms();
+
 struct PipelineOptions : SchedulerOptions {
   std::chrono::milliseconds stall_limit{30'000}; // of work without a pass: then health() says stalled
   ChatSupport chat = {};                         // what renders Generate::messages: read_chat_support()
   /// Told when the pipeline will serve no more: its device is given up, or dispatch or the tokenizer died. On
   /// a thread of the pipeline, perhaps more than once; must not block or throw, nor end the pipeline.
   std::function<void()> on_death = {};
+  /// Unix time in ms, for the deadlines of requests; a test may bend it.
+  std::function<int64_t()> unix_ms = unix_time_ms;
   /// The clock of health() and requests(); a test may bend it.
   std::function<std::chrono::steady_clock::time_point()> clock = std::chrono::steady_clock::now;
 };

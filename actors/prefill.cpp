@@ -16,17 +16,20 @@ void PrefillState::schedule_step() {
 
 void PrefillState::step() {
   step_in_flight = false;
-  const PromptQueue::Pass pass = queue->plan(device->blocks());
+  const PromptQueue::Pass pass = queue->plan(device->blocks(), budget->prefill_rows());
+  for (const PromptQueue::Start& start : pass.started) {
+    self->send(dispatch, SequenceStarted{start.sequence->id, start.cached});
+    if (start.sequence->max_tokens > 0)
+      self->send(sampler, *start.sequence);
+    if (start.copy)
+      device->copy(*start.copy);
+  }
   if (pass.rows.empty())
     return; // all was cancelled, or nothing is free: whoever frees blocks says so
-  for (const Sequence* sequence : pass.started) {
-    self->send(dispatch, SequenceStarted{sequence->id});
-    if (sequence->max_tokens > 0)
-      self->send(sampler, *sequence);
-  }
 
   logits->resize(pass.wanted * vocab_size());
-  device->forward(pass.rows, *logits);
+  const double seconds = device->forward(pass.rows, *logits);
+  budget->note_prefill(int32_t(pass.rows.size()), int32_t(pass.wanted), seconds);
 
   tell_scores(pass.pieces);
   PromptQueue::Read read = queue->advance();
@@ -74,16 +77,24 @@ void PrefillState::gather(std::span<const size_t> rows) {
                   logits->begin() + ptrdiff_t(i * vocab_size()));
 }
 
+void PrefillState::cancel(const CancelSequence& cancel) {
+  if (queue->cancel(cancel.sequence))
+    budget->note_freed(device->counters().passes - cancel.pass);
+  self->send(sampler, cancel);
+  schedule_step();
+}
+
 void PrefillState::hand_on(const LocalNextIds& next) {
   step_in_flight = false;
-  for (LocalSequence& sequence : queue->hand_on(next))
+  for (LocalSequence& sequence : queue->hand_on(next, device->blocks()))
     self->send(decode, std::move(sequence));
   schedule_step();
 }
 
 PrefillActor::behavior_type prefill_actor(PrefillActor::stateful_pointer<PrefillState> self,
                                           std::shared_ptr<Device> device,
-                                          std::shared_ptr<const Tokenizer> tokenizer, int32_t chunk,
+                                          std::shared_ptr<const Tokenizer> tokenizer,
+                                          std::shared_ptr<StepBudget> budget,
                                           DispatchActor dispatch, DecodeActor decode, SamplerActor sampler) {
   die_with_text(self, Error::device_lost);
   auto& state = self->state;
@@ -92,17 +103,14 @@ PrefillActor::behavior_type prefill_actor(PrefillActor::stateful_pointer<Prefill
   state.dispatch = std::move(dispatch);
   state.decode = std::move(decode);
   state.sampler = std::move(sampler);
-  state.queue.emplace(chunk, scored_rows_of_a_pass(state.device->config().vocab_size));
+  state.budget = std::move(budget);
+  state.queue.emplace(scored_rows_of_a_pass(state.device->config().vocab_size), state.device->one_path());
   return {
       [=](Sequence& sequence) {
         self->state.queue->push(std::move(sequence));
         self->state.schedule_step();
       },
-      [=](const CancelSequence& cancel) {
-        self->state.queue->cancel(cancel.sequence);
-        self->send(self->state.sampler, cancel);
-        self->state.schedule_step();
-      },
+      [=](const CancelSequence& cancel) { self->state.cancel(cancel); },
       [=](freed_atom) { self->state.schedule_step(); },
       [=](const LocalNextIds& next) { self->state.hand_on(next); },
       [=](step_atom) { self->state.step(); },

@@ -2,6 +2,7 @@
 
 #include "actors/interfaces.hpp"
 #include "actors/scheduler/prompt_queue.hpp"
+#include "actors/scheduler/step_budget.hpp"
 #include "messages/error.hpp"
 #include "model/text/tokenizer.hpp"
 
@@ -23,6 +24,7 @@ struct PrefillState {
 
   void schedule_step();
   void step();
+  void cancel(const CancelSequence& cancel);
   void hand_on(const LocalNextIds& next);
   /// Tells the log-probs of prompts that the pass has given, and ends the sequences where they are no
   /// numbers.
@@ -39,15 +41,16 @@ struct PrefillState {
   DispatchActor dispatch;
   DecodeActor decode;
   SamplerActor sampler;
+  std::shared_ptr<StepBudget> budget;
   std::optional<PromptQueue> queue;
   std::shared_ptr<std::vector<float>> logits = std::make_shared<std::vector<float>>();
   bool step_in_flight = false; // in the mailbox, or its logits are with the sampler
 };
 
-/// chunk: rows of a pass.
 PrefillActor::behavior_type prefill_actor(PrefillActor::stateful_pointer<PrefillState> self,
                                           std::shared_ptr<Device> device,
-                                          std::shared_ptr<const Tokenizer> tokenizer, int32_t chunk,
+                                          std::shared_ptr<const Tokenizer> tokenizer,
+                                          std::shared_ptr<StepBudget> budget,
                                           DispatchActor dispatch, DecodeActor decode, SamplerActor sampler);
 
 } // namespace millrace

@@ -15,7 +15,7 @@ LocalNextIds SamplerState::draw(const LocalLogits& logits) {
     }
     auto outcome = sequence->second.draw(std::span(*logits.values).subspan(row * vocab_size, vocab_size));
     next.ids.push_back(outcome.next);
-    if (outcome.next == LocalNextIds::kEnded)
+    if (outcome.next < 0)
       sequences.erase(sequence);
     if (!outcome.sampled.tokens.empty() || !outcome.sampled.reason.empty())
       batch.sequences.push_back(std::move(outcome.sampled));

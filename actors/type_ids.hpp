@@ -59,6 +59,7 @@ CAF_BEGIN_TYPE_ID_BLOCK(millrace, caf::first_custom_type_id)
   CAF_ADD_ATOM(millrace, millrace, step_atom, "step")
   CAF_ADD_ATOM(millrace, millrace, freed_atom, "freed")
   CAF_ADD_ATOM(millrace, millrace, lost_atom, "lost")
+  CAF_ADD_ATOM(millrace, millrace, expire_atom, "expire")
   CAF_ADD_ATOM(millrace, millrace, stop_atom, "stop")
 CAF_END_TYPE_ID_BLOCK(millrace)
 

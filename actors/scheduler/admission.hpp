@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <deque>
+#include <optional>
 
 namespace millrace {
 
@@ -36,6 +38,41 @@ private:
   int64_t size_ = 0;
   int32_t requests_ = 0;
   std::chrono::nanoseconds last_wait_{0};
+};
+
+/// How long what waits will wait, from how fast it was served lately, in prompt tokens.
+class QueueWait {
+public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  /// A prompt of so many tokens was begun.
+  void note_start(int64_t tokens, Time now) {
+    served_ += tokens;
+    starts_.push_back({now, served_});
+    if (starts_.size() > kStarts)
+      starts_.pop_front();
+  }
+  /// Nothing waits: the time until something does says nothing of the service.
+  void forget() { starts_.clear(); }
+  /// Until so many tokens have been served; nullopt while too little is known.
+  std::optional<std::chrono::nanoseconds> until(int64_t tokens) const {
+    if (starts_.size() < kEnough)
+      return std::nullopt;
+    const auto time = starts_.back().time - starts_.front().time;
+    const int64_t served = starts_.back().served - starts_.front().served;
+    if (served <= 0)
+      return std::nullopt;
+    return std::chrono::nanoseconds(int64_t(double(time.count()) / double(served) * double(tokens)));
+  }
+
+private:
+  static constexpr size_t kStarts = 64, kEnough = 8;
+  struct Start {
+    Time time;
+    int64_t served; // up to and with this one
+  };
+  std::deque<Start> starts_;
+  int64_t served_ = 0;
 };
 
 } // namespace millrace

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 namespace millrace {
 
@@ -36,20 +37,50 @@ public:
   explicit FairQueue(std::chrono::milliseconds ageing) : ageing_(ageing) {}
 
   void push(WaitingChoice choice);
-  /// The next one, and its level; nullptr/nullopt if nothing waits.
+  /// The next one; nullptr/nullopt if nothing waits.
   const WaitingChoice* front(Time now) const;
   std::optional<WaitingChoice> pop(Time now);
-  int32_t level(const WaitingChoice& choice, Time now) const;
-  void erase(const StreamId& request);
-  size_t size() const;
-  bool empty() const { return size() == 0; }
-  bool waits(const std::string& tenant) const;
+  /// How urgent a choice is, waiting or not, beside those that wait: the lower, the more.
+  int32_t level(int32_t priority, Time since, Time now) const;
+  /// Drops the choices of a request.
+  void erase(const StreamId& request, const std::string& tenant);
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
 
-  /// A tenant has choices on the device (in_device > 0) or not any more: it is served, or begins anew when it comes back.
+  /// A choice of the tenant is on the device (1), or is there no more (-1).
   void add_in_device(const std::string& tenant, int32_t change);
   int32_t in_device(const std::string& tenant) const;
+  /// Tenants with choices that wait or are on the device.
+  size_t active_tenants() const { return tenants_.size(); }
   /// Counts service; a negative one takes it back.
   void charge(const std::string& tenant, int64_t tokens);
+  int64_t service(const std::string& tenant) const;
+
+private:
+  struct Order {
+    bool operator()(const WaitingChoice& a, const WaitingChoice& b) const {
+      return a.number != b.number ? a.number < b.number : a.choice < b.choice;
+    }
+  };
+  using Choices = std::set<WaitingChoice, Order>;
+  struct Tenant {
+    int64_t service = 0;
+    int32_t in_device = 0;
+    std::map<int32_t, Choices> waiting; // by priority; none is empty
+    bool active() const { return in_device > 0 || !waiting.empty(); }
+  };
+
+  Tenant& activate(const std::string& tenant);
+  void retire(const std::string& tenant);
+  /// The set that holds the next one.
+  std::pair<const std::string*, const Choices*> best(Time now) const;
+
+  std::chrono::milliseconds ageing_;
+  std::unordered_map<std::string, Tenant> tenants_;    // the active ones
+  std::unordered_map<std::string, int64_t> idle_;      // service of those that had more than the served ones when they left
+  std::map<int32_t, size_t> priorities_;               // how many wait with each
+  int64_t served_ = 0; // service of the tenant that was served last, when it was: where newcomers begin
+  size_t size_ = 0;
 };
 
 } // namespace millrace

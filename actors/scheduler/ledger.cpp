@@ -4,24 +4,31 @@
 
 #include <algorithm>
 #include <cassert>
+#include <iterator>
+#include <tuple>
+#include <utility>
 
 namespace millrace {
 namespace {
 
 /// How many cancelled requests are remembered. Only those matter of which a sampler's last words are still in a mailbox.
 constexpr size_t kMaxCancelled = 1024;
+/// Above any n that is admitted: ranks of two requests never mix.
+constexpr uint64_t kMaxChoices = 1024;
+/// What a generated token counts, where one of a prompt counts 1: as in the paper that FairQueue names.
+constexpr int64_t kOutputWeight = 2;
 
 double milliseconds(std::chrono::nanoseconds time) { return std::chrono::duration<double, std::milli>(time).count(); }
 
 } // namespace
 
-Ledger::Ledger(const PipelineOptions& options, int32_t context_length, EventSink sink)
-    : admission_(options.max_queued_tokens, options.max_queued_requests), max_running_(options.max_batch_size),
-      context_length_(context_length), sink_(std::move(sink)) {}
+Ledger::Ledger(const SchedulerOptions& options, int32_t context_length, EventSink sink)
+    : options_(options), admission_(options.max_queued_tokens, options.max_queued_requests),
+      context_length_(context_length), sink_(std::move(sink)), waiting_(options.ageing) {}
 
 // ---- in ----
 
-void Ledger::admit(Prompt prompt, Time now) {
+void Ledger::admit(Prompt prompt, Time now, std::optional<Time> deadline) {
   const StreamId id = prompt.generate.request;
   const auto length = int32_t(prompt.token_ids.size());
   const int32_t n = prompt.generate.n;
@@ -29,33 +36,82 @@ void Ledger::admit(Prompt prompt, Time now) {
 
   if (device_lost_)
     return refuse(id, Error::device_lost, "the device died too often and has been given up");
-  if (!admission_.admits(int64_t(length) * n))
-    return refuse(id, Error::busy,
-                  std::to_string(admission_.requests()) + " requests with " + std::to_string(admission_.size()) +
-                      " prompt tokens are waiting");
+  if (std::string why = why_busy(prompt.generate, int64_t(length) * n); !why.empty())
+    return refuse(id, Error::busy, std::move(why));
 
-  open(std::move(prompt), now);
+  const Request& request = open(std::move(prompt), now, deadline);
   for (int32_t choice = 0; choice < n; ++choice)
-    waiting_.push_back({id, choice});
+    wait(request, choice);
 }
 
-Ledger::Request& Ledger::open(Prompt prompt, Time now) {
+std::string Ledger::why_busy(const Generate& generate, int64_t tokens) const {
+  if (!admission_.admits(tokens))
+    return std::to_string(admission_.requests()) + " requests with " + std::to_string(admission_.size()) +
+           " prompt tokens are waiting";
+  const auto held = held_.find(generate.tenant);
+  if (!generate.tenant.empty() && held != held_.end()) {
+    const double share = options_.max_tenant_share;
+    if (double(held->second.tokens + tokens) > share * double(options_.max_queued_tokens) ||
+        double(held->second.requests + 1) > share * double(options_.max_queued_requests))
+      return "the tenant has " + std::to_string(held->second.requests) + " requests with " +
+             std::to_string(held->second.tokens) + " prompt tokens waiting, which is its share of the queue";
+  }
+  const auto wait = wait_of(generate.tenant, tokens);
+  if (options_.max_queue_wait.count() > 0 && wait && *wait > options_.max_queue_wait)
+    return "it would wait for about " + std::to_string(std::chrono::ceil<std::chrono::seconds>(*wait).count()) +
+           " s, at most " + std::to_string(options_.max_queue_wait.count()) + " ms are allowed";
+  return {};
+}
+
+std::optional<std::chrono::nanoseconds> Ledger::wait_of(const std::string& tenant, int64_t tokens) const {
+  // Tenants are served in turn, so a tenant with little in the queue does not wait for all of it.
+  const auto held = held_.find(tenant);
+  const int64_t own = tokens + (held == held_.end() ? 0 : held->second.tokens);
+  const auto tenants = int64_t(waiting_.active_tenants());
+  return queue_wait_.until(std::min(admission_.size() + tokens, own * std::max<int64_t>(tenants, 1)));
+}
+
+Ledger::Request& Ledger::open(Prompt prompt, Time now, std::optional<Time> deadline) {
   const StreamId id = prompt.generate.request;
   assert(!requests_.contains(id));
   Request& request = requests_[id];
   request.number = next_number_++;
   request.admitted = now;
+  request.deadline = deadline;
+  if (deadline)
+    deadlines_.insert({*deadline, id});
   request.choices.resize(size_t(prompt.generate.n));
   for (Choice& choice : request.choices)
     choice.epoch = first_epoch(id);
   request.prompt = std::move(prompt);
-  admission_.add_request();
-  admission_.add_size(request.length() * int64_t(request.choices.size()));
+  hold(request.tenant(), request.length() * int64_t(request.choices.size()), 1);
   return request;
 }
 
-void Ledger::resume(LocalResumption resumption, Time now) {
-  Request& request = open(std::move(resumption.prompt), now);
+void Ledger::hold(const std::string& tenant, int64_t tokens, int32_t requests) {
+  admission_.add_size(tokens);
+  for (int32_t i = 0; i < requests; ++i)
+    admission_.add_request();
+  for (int32_t i = 0; i > requests; --i)
+    admission_.remove_request();
+  Held& held = held_[tenant];
+  held.tokens += tokens;
+  held.requests += requests;
+  if (held.tokens == 0 && held.requests == 0)
+    held_.erase(tenant);
+}
+
+void Ledger::wait(const Request& request, int32_t choice) {
+  waiting_.push({.request = request.prompt.generate.request,
+                 .choice = choice,
+                 .tenant = request.tenant(),
+                 .priority = request.prompt.generate.priority,
+                 .number = request.number,
+                 .since = request.admitted});
+}
+
+void Ledger::resume(LocalResumption resumption, Time now, std::optional<Time> deadline) {
+  Request& request = open(std::move(resumption.prompt), now, deadline);
   const StreamId id = request.prompt.generate.request;
   request.scored = resumption.scored;
   std::vector<Sampled> ends;
@@ -68,7 +124,7 @@ void Ledger::resume(LocalResumption resumption, Time now) {
     else if (given.end)
       ends.push_back(*std::move(given.end));
     else
-      waiting_.push_back({id, index});
+      wait(request, index);
     ++index;
   }
   if (close_if_finished(request, now))
@@ -95,29 +151,79 @@ void Ledger::refuse(const StreamId& request, Error error, std::string message) {
 
 // ---- to the device ----
 
-std::optional<Sequence> Ledger::next() {
-  if (waiting_.empty() || in_device_ >= max_running_)
+std::optional<Sequence> Ledger::next(Time now) {
+  if (waiting_.empty() || in_device_ >= options_.max_batch_size)
     return std::nullopt;
-  const auto [id, index] = waiting_.front();
-  waiting_.pop_front();
-  Request& request = requests_.at(id);
-  Choice& choice = request.choices[index];
+  // Enough to fill two passes; a tenant that has nothing there need not wait for the prompts of others to begin.
+  if (sent_tokens_ >= 2 * int64_t(options_.prefill_chunk) && waiting_.in_device(waiting_.front(now)->tenant) > 0)
+    return std::nullopt;
+  const WaitingChoice first = *waiting_.front(now);
+  const int32_t level = waiting_.level(first.priority, first.since, now);
+  waiting_.pop(now);
+  Request& request = requests_.at(first.request);
+  Choice& choice = request.choices[size_t(first.choice)];
+  choice.level = level;
   set_state(request, choice, Choice::sent);
+  if (!std::exchange(choice.charged, true))
+    waiting_.charge(request.tenant(), request.length());
+  if (waiting_.empty())
+    queue_wait_.forget();
 
-  Sequence sequence =
-      make_sequence(request.prompt, {id, index, choice.epoch}, choice.emitted_ids, context_length_);
+  Sequence sequence = make_sequence(request.prompt, {first.request, first.choice, choice.epoch}, choice.emitted_ids,
+                                    context_length_);
   sequence.scored = request.scored;
+  sequence.rank = rank(request, first.choice);
   return sequence;
+}
+
+uint64_t Ledger::rank(const Request& request, int32_t choice) { return request.number * kMaxChoices + uint64_t(choice); }
+
+std::optional<SequenceId> Ledger::yield(Time now) {
+  if (waiting_.empty() || in_device_ < options_.max_batch_size || yielding_)
+    return std::nullopt;
+  const WaitingChoice* first = waiting_.front(now);
+  const int32_t level = waiting_.level(first->priority, first->since, now);
+  const bool lacks = waiting_.in_device(first->tenant) == 0;
+  // The choice that loses least by it: of the tenant with the most, or the least urgent, and the latest of these.
+  const SequenceId* best = nullptr;
+  std::tuple<int32_t, int32_t> most;
+  for (const auto& [rank, id] : running_) {
+    const Request& request = requests_.at(id.request);
+    const Choice& choice = request.choices[size_t(id.choice)];
+    const int32_t of_tenant = waiting_.in_device(request.tenant());
+    const bool less_urgent = choice.level > level, has_more = lacks && of_tenant > 1 && choice.level >= level;
+    if (choice.emitted_ids.empty() || !(less_urgent || has_more))
+      continue;
+    const std::tuple claim(choice.level, of_tenant);
+    if (!best || claim >= most) {
+      best = &id;
+      most = claim;
+    }
+  }
+  if (best)
+    yielding_ = *best;
+  return yielding_;
 }
 
 void Ledger::set_state(Request& request, Choice& choice, Choice::State state) {
   const auto waits = [](Choice::State state) { return state == Choice::waiting || state == Choice::sent; };
   const auto in_device = [](Choice::State state) { return state == Choice::sent || state == Choice::running; };
-  if (waits(choice.state) && !waits(state))
-    admission_.remove_size(request.length());
-  if (!waits(choice.state) && waits(state))
-    admission_.add_size(request.length());
-  in_device_ += in_device(state) - in_device(choice.state);
+  if (waits(choice.state) != waits(state))
+    hold(request.tenant(), waits(state) ? request.length() : -request.length(), 0);
+  sent_tokens_ += request.length() * ((state == Choice::sent) - (choice.state == Choice::sent));
+  if (in_device(choice.state) != in_device(state)) {
+    const int32_t change = in_device(state) ? 1 : -1;
+    in_device_ += change;
+    waiting_.add_in_device(request.tenant(), change);
+  }
+  const auto index = int32_t(&choice - request.choices.data());
+  const SequenceId id{request.prompt.generate.request, index, choice.epoch};
+  if (state == Choice::running)
+    running_[rank(request, index)] = id;
+  else if (choice.state == Choice::running)
+    running_.erase(rank(request, index));
+  if (!in_device(state) && yielding_ == id)
+    yielding_.reset();
   choice.state = state;
 }
 
@@ -135,22 +241,28 @@ Ledger::Choice* Ledger::find(const SequenceId& id) {
   return nullptr;
 }
 
-void Ledger::started(const SequenceId& id, Time now) {
+void Ledger::started(const SequenceStarted& started, Time now) {
+  const SequenceId& id = started.sequence;
   Choice* choice = find(id);
   if (!choice)
     return;
   Request& request = requests_.at(id.request);
   set_state(request, *choice, Choice::running);
+  const int32_t cached = std::min(started.cached_tokens, int32_t(request.length()));
+  if (choice->emitted_ids.empty())
+    waiting_.charge(request.tenant(), -cached);
+  choice->read = cached;
+  queue_wait_.note_start(request.length(), now);
   if (!request.began) {
     request.began = now;
-    admission_.remove_request();
+    hold(request.tenant(), 0, -1);
     admission_.note_wait(now - request.admitted);
   }
   sink_(Started{.request = id.request,
                 .choice = id.choice,
                 .epoch = id.epoch,
                 .prompt_tokens = int32_t(request.length()),
-                .cached_tokens = 0,
+                .cached_tokens = cached,
                 .seed = request.prompt.generate.sampling.seed.value_or(0)});
 }
 
@@ -158,7 +270,7 @@ void Ledger::progress(const Progress& progress) {
   Choice* choice = find({progress.request, progress.choice, progress.epoch});
   if (!choice)
     return;
-  totals_.prompt_tokens += progress.processed - choice->read;
+  totals_.prompt_tokens += std::max(progress.processed - choice->read, 0);
   choice->read = progress.processed;
   sink_(progress);
 }
@@ -184,6 +296,7 @@ void Ledger::sampled(Sampled sampled, Time now) {
       request.first_token = now;
     choice->emitted_ids.push_back(token.id);
     ++totals_.generated_tokens;
+    waiting_.charge(request.tenant(), kOutputWeight);
     emit(id, std::move(token));
   }
   if (sampled.reason.empty())
@@ -232,7 +345,9 @@ bool Ledger::close_if_finished(Request& request, Time now) {
   for (const Choice& choice : request.choices)
     done.generated_tokens += int32_t(choice.emitted_ids.size());
   if (!request.began)
-    admission_.remove_request();
+    hold(request.tenant(), 0, -1);
+  if (request.deadline)
+    deadlines_.erase({*request.deadline, done.request});
   ++totals_.finished;
   requests_.erase(done.request);
   sink_(done);
@@ -240,8 +355,8 @@ bool Ledger::close_if_finished(Request& request, Time now) {
 }
 
 void Ledger::finish_all(const StreamId& id, FinishReason reason, std::string_view error, Time now) {
-  std::erase_if(waiting_, [&](const Waiting& waiting) { return waiting.request == id; });
   Request& request = requests_.at(id);
+  waiting_.erase(id, std::string(request.tenant()));
   const auto n = int32_t(request.choices.size());
   int32_t left = int32_t(std::ranges::count_if(
       request.choices, [](const Choice& choice) { return choice.state != Choice::finished; }));
@@ -259,17 +374,37 @@ void Ledger::finish_all(const StreamId& id, FinishReason reason, std::string_vie
 }
 
 std::vector<SequenceId> Ledger::cancel(const StreamId& id, Time now) {
-  const auto found = requests_.find(id);
-  if (found == requests_.end())
+  if (!requests_.contains(id))
     return {};
+  ++totals_.cancelled;
+  auto in_device = forget(id);
+  finish_all(id, FinishReason::cancelled, {}, now);
+  return in_device;
+}
+
+std::vector<SequenceId> Ledger::expire(Time now) {
   std::vector<SequenceId> in_device;
-  for (int32_t index = 0; const Choice& choice : found->second.choices) {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    const StreamId id = deadlines_.begin()->second;
+    std::ranges::copy(forget(id), std::back_inserter(in_device));
+    ++totals_.expired;
+    finish_all(id, FinishReason::deadline, {}, now);
+  }
+  return in_device;
+}
+
+std::optional<Ledger::Time> Ledger::next_deadline() const {
+  return deadlines_.empty() ? std::nullopt : std::optional(deadlines_.begin()->first);
+}
+
+std::vector<SequenceId> Ledger::forget(const StreamId& id) {
+  std::vector<SequenceId> in_device;
+  for (int32_t index = 0; const Choice& choice : requests_.at(id).choices) {
     if (choice.state == Choice::sent || choice.state == Choice::running)
       in_device.push_back({id, index, choice.epoch});
     ++index;
   }
   remember_cancelled(in_device);
-  finish_all(id, FinishReason::cancelled, {}, now);
   return in_device;
 }
 
@@ -290,23 +425,29 @@ uint32_t Ledger::first_epoch(const StreamId& id) const {
   return 0;
 }
 
+void Ledger::preempted(const SequencePreempted& preempted) {
+  Choice* choice = find(preempted.sequence);
+  if (!choice)
+    return;
+  ++(preempted.yielded ? totals_.yielded : totals_.preempted);
+  wait_again(requests_.at(preempted.sequence.request), preempted.sequence.choice);
+}
+
+void Ledger::wait_again(Request& request, int32_t index) {
+  Choice& choice = request.choices[size_t(index)];
+  set_state(request, choice, Choice::waiting);
+  ++choice.epoch;
+  choice.read = 0;
+  wait(request, index);
+}
+
 void Ledger::take_back() {
-  std::vector<std::pair<uint64_t, Waiting>> back;
-  for (auto& [id, request] : requests_) {
-    for (int32_t index = 0; Choice& choice : request.choices) {
-      if (choice.state == Choice::sent || choice.state == Choice::running) {
-        set_state(request, choice, Choice::waiting);
-        ++choice.epoch;
-        choice.read = 0;
-        back.push_back({request.number, {id, index}});
-      }
-      ++index;
+  for (auto& [id, request] : requests_)
+    for (int32_t index = 0; index < int32_t(request.choices.size()); ++index) {
+      const Choice::State state = request.choices[size_t(index)].state;
+      if (state == Choice::sent || state == Choice::running)
+        wait_again(request, index);
     }
-  }
-  // Within a request by choice, since that is the order in which they were found.
-  std::ranges::stable_sort(back, {}, [](const auto& entry) { return entry.first; });
-  for (auto entry = back.rbegin(); entry != back.rend(); ++entry)
-    waiting_.push_front(entry->second);
 }
 
 void Ledger::lose_device(Time now) {
@@ -315,12 +456,12 @@ void Ledger::lose_device(Time now) {
     finish_all(StreamId(requests_.begin()->first), FinishReason::error, to_string(Error::device_lost), now);
 }
 
-PipelineStats Ledger::stats() const {
-  PipelineStats stats = totals_;
-  stats.running = in_device_;
-  stats.waiting = int32_t(waiting_.size());
-  stats.queued_tokens = admission_.size();
-  return stats;
+Ledger::Totals Ledger::totals() const {
+  Totals totals = totals_;
+  totals.running = in_device_;
+  totals.waiting = int32_t(waiting_.size());
+  totals.queued_tokens = admission_.size();
+  return totals;
 }
 
 } // namespace millrace

@@ -17,7 +17,9 @@
 
 #include <chrono>
 #include <deque>
+#include <map>
 #include <optional>
+#include <set>
 #include <unordered_map>
 
 namespace millrace {
@@ -79,24 +81,39 @@ private:
   struct Choice {
     enum State { waiting, sent, running, finished } state = waiting;
     uint32_t epoch = 0;
-    int32_t read = 0; // prompt tokens
+    int32_t read = 0;     // prompt tokens
+    int32_t level = 0;    // of the queue, when it was given out
+    bool charged = false; // for its prompt
     std::vector<TokenId> emitted_ids;
   };
   struct Request {
     Prompt prompt;
     uint64_t number = 0; // in the order of admission
+    std::optional<Time> deadline;
     int32_t scored = 0;  // prompt tokens whose log-probs have been told
     std::vector<Choice> choices;
     Time admitted;
     std::optional<Time> began, first_token;
     int64_t length() const { return int64_t(prompt.token_ids.size()); }
+    const std::string& tenant() const { return prompt.generate.tenant; }
   };
-  struct Waiting {
-    StreamId request;
-    int32_t choice;
+  /// What a tenant has in the queue.
+  struct Held {
+    int64_t tokens = 0;
+    int32_t requests = 0;
   };
 
-  Request& open(Prompt prompt, Time now);
+  Request& open(Prompt prompt, Time now, std::optional<Time> deadline);
+  /// Why a request is not admitted; empty if it is.
+  std::string why_busy(const Generate& generate, int64_t tokens) const;
+  /// How long such a request would wait; nullopt while that is not known.
+  std::optional<std::chrono::nanoseconds> wait_of(const std::string& tenant, int64_t tokens) const;
+  void hold(const std::string& tenant, int64_t tokens, int32_t requests);
+  void wait(const Request& request, int32_t choice);
+  void wait_again(Request& request, int32_t choice);
+  static uint64_t rank(const Request& request, int32_t choice);
+  /// The sequences of a request that the device has; it is told to forget them.
+  std::vector<SequenceId> forget(const StreamId& id);
   Choice* find(const SequenceId& id);
   void refuse(const StreamId& request, Error error, std::string message);
   void set_state(Request& request, Choice& choice, Choice::State state);
@@ -105,22 +122,30 @@ private:
   void finish(Request& request, Choice& choice, Sampled end, Time now);
   /// Ends a request if all its choices have ended: the reference is dead then. Returns whether it did.
   bool close_if_finished(Request& request, Time now);
+  /// Ends what has not ended of a request.
   void finish_all(const StreamId& id, FinishReason reason, std::string_view error, Time now);
   void remember_cancelled(std::span<const SequenceId> sequences);
   uint32_t first_epoch(const StreamId& id) const;
 
+  SchedulerOptions options_;
   Admission admission_;
-  int32_t max_running_;
+  QueueWait queue_wait_;
   int32_t context_length_;
   EventSink sink_;
   std::unordered_map<StreamId, Request> requests_;
-  std::deque<Waiting> waiting_;
+  FairQueue waiting_;
+  std::unordered_map<std::string, Held> held_; // by tenant; none is zero
+  std::set<std::pair<Time, StreamId>> deadlines_;
+  // Those that run, by rank, for yield().
+  std::map<uint64_t, SequenceId> running_;
+  std::optional<SequenceId> yielding_;
   std::deque<std::pair<StreamId, uint32_t>> cancelled_; // the latest ones that a device knew, and their epochs
   uint64_t next_number_ = 0;
-  int32_t in_device_ = 0; // choices that are sent or running
+  int32_t in_device_ = 0;   // choices that are sent or running
+  int64_t sent_tokens_ = 0; // of prompts that are sent and not begun
   bool device_lost_ = false;
   int64_t stale_ = 0;
-  PipelineStats totals_;
+  Totals totals_;
 };
 
 } // namespace millrace

@@ -1,7 +1,10 @@
 #include "actors/scheduler/prompt_queue.hpp"
 
+#include "kernels/attention.hpp"
+
 #include <algorithm>
 #include <cassert>
+#include <ranges>
 
 namespace millrace {
 
@@ -9,29 +12,24 @@ void PromptQueue::push(Sequence sequence) {
   waiting_.emplace_back(std::move(sequence));
 }
 
-void PromptQueue::cancel(const SequenceId& id) {
+bool PromptQueue::cancel(const SequenceId& id) {
   const auto is_it = [&](const Reading& reading) { return reading.sequence.id == id; };
-  std::erase_if(waiting_, is_it);
-  std::erase_if(reading_, is_it);
+  std::erase_if(in_pass_, [&](const Reading* reading) { return is_it(*reading); });
+  size_t erased = std::erase_if(waiting_, is_it) + std::erase_if(reading_, is_it);
   for (auto& sequence : complete_)
-    if (sequence && sequence->id == id)
+    if (sequence && sequence->id == id) {
       sequence.reset();
+      ++erased;
+    }
+  return erased > 0;
 }
 
 // ---- one prompt ----
 
 PromptQueue::Reading::Reading(Sequence given)
-    : sequence(std::move(given)),
-      scored(sequence.prompt_logprobs ? std::min(sequence.scored, prompt_size()) : prompt_size()) {}
-
-TokenId PromptQueue::Reading::token(int32_t position) const {
-  return position < prompt_size() ? sequence.prompt_ids[position]
-                                  : sequence.emitted_ids[position - prompt_size()];
-}
-
-int64_t PromptQueue::Reading::positions() const {
-  // The last generated token is never fed.
-  return int64_t(sequence.prompt_ids.size()) + std::max(sequence.max_tokens - 1, 0);
+    : sequence(std::move(given)), tokens(sequence.prompt_ids),
+      scored(sequence.prompt_logprobs ? std::min(sequence.scored, prompt_size()) : prompt_size()) {
+  tokens.insert(tokens.end(), sequence.emitted_ids.begin(), sequence.emitted_ids.end());
 }
 
 int32_t PromptQueue::Reading::first_scored_row() const {
@@ -40,38 +38,85 @@ int32_t PromptQueue::Reading::first_scored_row() const {
 
 // ---- a pass ----
 
-PromptQueue::Pass PromptQueue::plan(BlockManager& blocks) {
+PromptQueue::Pass PromptQueue::plan(BlockManager& blocks, int32_t budget) {
+  assert(budget > 0 && in_pass_.empty());
   Pass pass;
-  for (Reading& reading : reading_)
-    add_rows(reading, pass);
+  start(blocks, pass);
+  if (reading_.empty())
+    return pass;
 
-  while (!waiting_.empty() && (reading_.empty() || reading_.back().ends())) {
-    Reading& first = waiting_.front();
-    if (share(first, pass) == 0)
-      break;
-    first.blocks = blocks.allocate(first.positions());
-    if (!first.blocks)
-      break;
-    reading_.push_back(std::move(first));
-    waiting_.pop_front();
-    add_rows(reading_.back(), pass);
-    pass.started.push_back(&reading_.back().sequence); // a deque's elements stay where they are
+  std::vector<Reading*> rest;
+  int64_t rest_left = 0;
+  for (Reading& reading : reading_ | std::views::drop(1)) {
+    rest.push_back(&reading);
+    rest_left += reading.left();
   }
+  std::ranges::stable_sort(rest, {}, &Reading::left);
+  add_rows(reading_.front(), pass, int32_t(std::max<int64_t>({budget - rest_left, budget / 4, 1})));
+  for (Reading* reading : rest)
+    add_rows(*reading, pass, budget);
   return pass;
 }
 
-int32_t PromptQueue::share(const Reading& reading, const Pass& pass) const {
-  const int32_t rows = std::min(reading.length() - reading.read, budget_ - int32_t(pass.rows.size()));
+void PromptQueue::start(BlockManager& blocks, Pass& pass) {
+  for (auto reading = waiting_.begin(); reading != waiting_.end();) {
+    if (is_worth_waiting(*reading, blocks)) {
+      ++reading;
+      continue;
+    }
+    // Each sequence that runs may need one more block soon: to start another only to preempt it helps nobody.
+    reading->blocks = blocks.allocate({.positions = reading->length(),
+                                       .tokens = cacheable(*reading),
+                                       .salt = reading->sequence.salt,
+                                       .spare = blocks.tables()});
+    if (!reading->blocks)
+      return; // nor may those behind it take what it waits for
+    reading->read = reading->blocks->cached();
+    reading_.push_back(std::move(*reading));
+    reading = waiting_.erase(reading);
+    const Reading& started = reading_.back();
+    pass.started.push_back({.sequence = &started.sequence, .cached = started.read, .copy = started.blocks->copy()});
+  }
+}
+
+/// Tokens that may come from the cache: at least the last one is fed, and those whose rows give log-probs.
+std::span<const TokenId> PromptQueue::cacheable(const Reading& reading) const {
+  const std::span<const TokenId> tokens = reading.tokens;
+  const int32_t last = (share_output_ ? reading.length() : std::min(reading.prompt_size() + 1, reading.length())) - 1;
+  const int32_t first_scored = reading.first_scored_row();
+  return tokens.first(size_t(first_scored < reading.prompt_size() - 1 ? std::min(first_scored, last) : last));
+}
+
+/// Whether what is being read now will be at least half of what this one has to read.
+bool PromptQueue::is_worth_waiting(const Reading& reading, const BlockManager& blocks) const {
+  const auto wanted = cacheable(reading);
+  int32_t common = 0; // in full blocks
+  for (const Reading& other : reading_) {
+    if (other.sequence.salt != reading.sequence.salt || !other.draws())
+      continue;
+    const auto differs = std::ranges::mismatch(wanted, other.tokens).in1 - wanted.begin();
+    common = std::max(common, int32_t(differs) / kBlockSize * kBlockSize);
+  }
+  if (common < kBlockSize)
+    return false;
+  const int32_t cached = blocks.lookup(wanted, reading.sequence.salt);
+  return common - cached >= std::max(kBlockSize, (reading.length() - cached) / 2);
+}
+
+int32_t PromptQueue::share(const Reading& reading, const Pass& pass, int32_t budget) const {
+  const int32_t rows = std::clamp(budget - int32_t(pass.rows.size()), 0, reading.left());
   const int32_t first = reading.first_scored_row();
   const int32_t left = std::max(scored_budget_ - int32_t(pass.wanted), 0);
   return reading.prompt_size() - 1 - first > left ? std::min(rows, first - reading.read + left) : rows;
 }
 
-void PromptQueue::add_rows(Reading& reading, Pass& pass) const {
-  reading.planned = share(reading, pass);
+void PromptQueue::add_rows(Reading& reading, Pass& pass, int32_t budget) {
+  reading.planned = share(reading, pass, budget);
+  if (reading.planned == 0)
+    return;
+  in_pass_.push_back(&reading);
   const int32_t end = reading.read + reading.planned;
-  const int32_t first_scored = reading.first_scored_row(),
-                end_scored = std::min(end, reading.prompt_size() - 1);
+  const int32_t first_scored = reading.first_scored_row(), end_scored = std::min(end, reading.prompt_size() - 1);
   if (reading.scored <= end_scored)
     pass.pieces.push_back({.sequence = &reading.sequence,
                            .begin = reading.scored,
@@ -84,7 +129,7 @@ void PromptQueue::add_rows(Reading& reading, Pass& pass) const {
     if (draws)
       reading.logits_row = pass.wanted;
     pass.wanted += scores || draws;
-    pass.rows.push_back({.token = reading.token(position),
+    pass.rows.push_back({.token = reading.tokens[size_t(position)],
                          .position = position,
                          .blocks = reading.blocks->blocks(),
                          .wants_logits = scores || draws});
@@ -94,43 +139,47 @@ void PromptQueue::add_rows(Reading& reading, Pass& pass) const {
 PromptQueue::Read PromptQueue::advance() {
   assert(complete_.empty());
   Read result;
-  for (Reading& reading : reading_) {
-    reading.read += reading.planned;
-    reading.planned = 0;
-    const SequenceId& id = reading.sequence.id;
-    const int32_t total = reading.prompt_size(), processed = std::min(reading.read, total);
+  for (Reading* reading : in_pass_) {
+    reading->read += reading->planned;
+    reading->planned = 0;
+    const SequenceId& id = reading->sequence.id;
+    const int32_t total = reading->prompt_size(), processed = std::min(reading->read, total);
     // What the pass gave: the log-prob of each token that its rows precede.
-    reading.scored = std::max(reading.scored, std::min(processed + 1, total));
-    result.progress.push_back({.request = id.request,
-                               .choice = id.choice,
-                               .epoch = id.epoch,
-                               .processed = processed,
-                               .total = total});
-  }
-  while (!reading_.empty() && reading_.front().ends()) {
-    Reading& reading = reading_.front();
-    const SequenceId& id = reading.sequence.id;
-    if (reading.draws()) {
+    reading->scored = std::max(reading->scored, std::min(processed + 1, total));
+    result.progress.push_back(
+        {.request = id.request, .choice = id.choice, .epoch = id.epoch, .processed = processed, .total = total});
+    if (reading->left() > 0)
+      continue;
+    if (reading->draws()) {
       result.complete.push_back(id);
-      result.logits_rows.push_back(reading.logits_row);
-      complete_.push_back(
-          LocalSequence{.id = id, .blocks = std::move(reading.blocks), .position = reading.length()});
+      result.logits_rows.push_back(reading->logits_row);
+      complete_.push_back(LocalSequence{.id = id,
+                                        .blocks = std::move(reading->blocks),
+                                        .tokens = std::move(reading->tokens),
+                                        .prompt_size = total,
+                                        .rank = reading->sequence.rank});
     } else {
       result.ended.push_back(id);
     }
-    reading_.pop_front();
+    reading_.remove_if([&](const Reading& other) { return &other == reading; });
   }
+  in_pass_.clear();
   return result;
 }
 
-std::vector<LocalSequence> PromptQueue::hand_on(const LocalNextIds& next) {
+std::vector<LocalSequence> PromptQueue::hand_on(const LocalNextIds& next, BlockManager& blocks) {
   assert(next.ids.size() == complete_.size());
   std::vector<LocalSequence> sequences;
   for (size_t i = 0; i < complete_.size(); ++i) {
-    if (!complete_[i] || next.ids[i] == LocalNextIds::kEnded)
+    if (!complete_[i] || next.ids[i] == LocalNextIds::kFailed)
       continue;
-    complete_[i]->token = next.ids[i];
-    sequences.push_back(*std::move(complete_[i]));
+    LocalSequence& sequence = *complete_[i];
+    const auto read = std::span<const TokenId>(sequence.tokens);
+    blocks.publish(*sequence.blocks, share_output_ ? read : read.first(size_t(sequence.prompt_size)));
+    if (next.ids[i] == LocalNextIds::kEnded)
+      continue;
+    sequence.tokens.push_back(next.ids[i]);
+    sequences.push_back(std::move(sequence));
   }
   complete_.clear();
   return sequences;

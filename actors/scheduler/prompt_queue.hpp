@@ -5,66 +5,73 @@
 #include "model/device.hpp"
 
 #include <deque>
+#include <list>
 #include <optional>
 
 namespace millrace {
 
-/// Decides which rows of which prompts are in the next pass: first come, first served, short prompts packed
-/// together, long ones in chunks. A sequence gets the blocks for all that it may ever generate when its first
-/// row is planned, and none before.
+/// Decides which rows of which prompts are in the next pass.
+///
+/// A sequence is started, in the order of arrival, once there are blocks for all that is to be read of it; what the prefix cache
+/// holds is skipped. One that would find much more there as soon as another has been read waits for that one. Of those that are
+/// started, the ones with the least left are read first, so that a short prompt passes long ones; the oldest has a quarter of
+/// each pass, so that it comes to its end whatever else arrives.
 class PromptQueue {
 public:
-  /// budget: rows of one pass; scored_budget: how many of them may want logits for their prompt's log-probs.
-  /// Both at least 1.
-  PromptQueue(int32_t budget, int32_t scored_budget) : budget_(budget), scored_budget_(scored_budget) {}
+  /// scored_budget: rows of a pass that may want logits for their prompt's log-probs, at least 1. share_output: whether blocks
+  /// that hold output may come from the cache, too (Device::one_path()).
+  PromptQueue(int32_t scored_budget, bool share_output) : scored_budget_(scored_budget), share_output_(share_output) {}
 
   void push(Sequence sequence);
-  /// An unknown one is ignored.
-  void cancel(const SequenceId& id);
+  /// False if it is not here.
+  bool cancel(const SequenceId& id);
   /// Whether nothing is left to be planned.
   bool idle() const { return waiting_.empty() && reading_.empty(); }
 
-  /// Tokens of a prompt whose log-probs a pass gives. The first token of a prompt has none, all others have a
-  /// row of logits.
+  /// Tokens of a prompt whose log-probs a pass gives. The first token of a prompt has none, all others have a row of logits.
   struct Piece {
     const Sequence* sequence = nullptr; // valid until cancel() or advance()
     int32_t begin = 0, end = 0;         // positions of the tokens
     size_t logits_row = 0;              // of the first one that has a row
   };
+  struct Start {
+    const Sequence* sequence = nullptr; // valid as those of pieces
+    int32_t cached = 0;                 // positions that the cache held
+    std::optional<BlockCopy> copy;      // to be made before the pass
+  };
   struct Pass {
     std::vector<Row> rows; // the last row of a prompt wants logits, unless no token is to be drawn
-    std::vector<const Sequence*> started; // whose first rows these are; valid as those of pieces
+    std::vector<Start> started;
     std::vector<Piece> pieces;
     size_t wanted = 0; // rows that want logits
   };
-  /// Plans a pass; without rows where nothing waits or no blocks are free for the first that waits.
-  Pass plan(BlockManager& blocks);
+  /// Plans a pass of at most so many rows, at least 1. It has none where nothing waits or no blocks are free for the first.
+  Pass plan(BlockManager& blocks, int32_t budget);
 
   struct Read {
     std::vector<Progress> progress;
     std::vector<SequenceId> complete;
-    std::vector<size_t> logits_rows; // of those that are complete
+    std::vector<size_t> logits_rows; // of those that are complete, ascending
     std::vector<SequenceId> ended;   // those of which nothing is to be drawn
   };
   /// The planned pass has been run. What is complete waits for hand_on().
   Read advance();
-  /// The sequences that go on to decode, with the tokens that were drawn for what advance() called complete.
-  std::vector<LocalSequence> hand_on(const LocalNextIds& next);
+  /// The sequences that go on to decode, with the tokens that were drawn for what advance() called complete. Their blocks serve
+  /// others from now on, unless their logits were no numbers.
+  std::vector<LocalSequence> hand_on(const LocalNextIds& next, BlockManager& blocks);
 
 private:
   struct Reading {
     explicit Reading(Sequence sequence);
     int32_t prompt_size() const { return int32_t(sequence.prompt_ids.size()); }
-    int32_t length() const { return int32_t(sequence.prompt_ids.size() + sequence.emitted_ids.size()); }
+    int32_t length() const { return int32_t(tokens.size()); }
+    int32_t left() const { return length() - read; }
     bool draws() const { return sequence.max_tokens > 0; }
-    bool ends() const { return read + planned == length(); }
-    TokenId token(int32_t position) const;
-    int64_t positions() const; // that it may ever have in the cache
-    /// The first row from `read` on that gives a log-prob of the prompt; prompt_size() - 1 is the first that
-    /// gives none.
+    /// The first row from `read` on that gives a log-prob of the prompt; prompt_size() - 1 is the first that gives none.
     int32_t first_scored_row() const;
 
     Sequence sequence;
+    std::vector<TokenId> tokens; // prompt and emitted ids
     std::shared_ptr<BlockTable> blocks = nullptr;
     int32_t read = 0;      // rows that are in the cache
     int32_t planned = 0;   // rows of the planned pass
@@ -72,13 +79,18 @@ private:
     size_t logits_row = 0; // of the last row, in the pass that ends
   };
 
+  void start(BlockManager& blocks, Pass& pass);
+  std::span<const TokenId> cacheable(const Reading& reading) const;
+  bool is_worth_waiting(const Reading& reading, const BlockManager& blocks) const;
   /// Rows that a prompt may have in this pass.
-  int32_t share(const Reading& reading, const Pass& pass) const;
-  void add_rows(Reading& reading, Pass& pass) const;
+  int32_t share(const Reading& reading, const Pass& pass, int32_t budget) const;
+  void add_rows(Reading& reading, Pass& pass, int32_t budget);
 
-  int32_t budget_, scored_budget_;
-  std::deque<Reading> waiting_; // without blocks
-  std::deque<Reading> reading_; // partly read; all but the last end with the planned pass
+  int32_t scored_budget_;
+  bool share_output_;
+  std::deque<Reading> waiting_;    // without blocks
+  std::list<Reading> reading_;     // in the order of their start
+  std::vector<Reading*> in_pass_;  // of the planned pass, in the order of its rows
   std::vector<std::optional<LocalSequence>> complete_; // cancelled ones leave a gap
 };
 

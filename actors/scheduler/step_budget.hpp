@@ -2,10 +2,23 @@
 
 #include "model/device.hpp"
 
+#include <array>
 #include <cstdint>
 #include <mutex>
 
 namespace millrace {
+
+/// The seconds of a pass as a line over its rows, by least squares; older passes count less and less.
+class PassFit {
+public:
+  void note(double rows, double seconds);
+  bool known() const { return weight_ > 0; }
+  /// Rows that take so many seconds; not rounded, perhaps negative. Something is known.
+  double rows_within(double seconds) const;
+
+private:
+  double weight_ = 0, rows_ = 0, seconds_ = 0, rows2_ = 0, product_ = 0; // sums
+};
 
 /// How much prompt the next pass may hold, from how long passes took. While sequences decode, a prefill pass may take
 /// `stretch` decode steps at most, so that a gap between two of their tokens, which is a step and a pass over a prompt, stays
@@ -26,6 +39,8 @@ public:
   void note_decode(int32_t rows, int64_t visible, double seconds);
   /// Seconds from the end of a decode pass until the tokens for the next could be fed.
   void note_loop(double seconds);
+  /// The blocks of a sequence are free so many passes after its end was known.
+  void note_freed(int64_t passes);
 
   struct Totals {
     int64_t prefill_passes = 0, prefill_rows = 0;
@@ -33,6 +48,7 @@ public:
     int64_t decode_passes = 0, decode_rows = 0;
     double decode_seconds = 0, loop_seconds = 0;
     double decode_bytes = 0, prefill_operations = 0;
+    std::array<int64_t, 4> freed_after{}; // by passes; the last counts all from there on
   };
   Totals totals() const;
 
@@ -42,8 +58,8 @@ private:
   const DeviceCost cost_;
   mutable std::mutex mutex_;
   int32_t decoding_ = 0;
-  double step_seconds_ = 0;    // of a decode pass, lately
-  double seconds_per_row_ = 0; // of a prefill pass, lately
+  double step_seconds_ = 0; // of a decode pass, lately
+  PassFit fit_;             // of prefill passes
   Totals totals_;
 };
 

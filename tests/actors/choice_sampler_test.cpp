@@ -114,7 +114,7 @@ TEST_F(ChoiceSamplerTest, EndsWithAnErrorAtLogitsThatAreNoNumbers) {
 
   const auto outcome = sampler.draw(std::vector<float>(512, std::numeric_limits<float>::quiet_NaN()));
 
-  EXPECT_EQ(outcome.next, LocalNextIds::kEnded);
+  EXPECT_EQ(outcome.next, LocalNextIds::kFailed);
   EXPECT_EQ(outcome.sampled.reason, "error");
   EXPECT_EQ(outcome.sampled.error, "non_finite_logits");
 }

@@ -4,7 +4,7 @@
 cd "$1" || exit 2
 status=0
 refuse() { # pattern reason
-  if grep -nE "$1" *.hpp *.cpp; then
+  if grep -nE "$1" *.hpp *.cpp scheduler/*.hpp scheduler/*.cpp; then
     echo "refused: $2"
     status=1
   fi

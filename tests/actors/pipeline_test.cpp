@@ -241,12 +241,13 @@ TEST_F(PipelineTest, EndsRequestsOfADeviceThatIsLost) {
 TEST_F(PipelineTest, TellsThatItWillServeNoMore) {
   device->before_pass = [](int, auto) { throw std::runtime_error("injected fault"); };
   std::atomic<bool> dead = false;
+  PipelineOptions options;
+  options.on_death = [&dead] {
+    dead = true;
+    dead.notify_all();
+  };
   SharedReader shared;
-  Pipeline failing(tokenizer, device, {.on_death = [&dead] {
-                     dead = true;
-                     dead.notify_all();
-                   }},
-                   std::ref(shared));
+  Pipeline failing(tokenizer, device, options, std::ref(shared));
 
   EXPECT_FALSE(failing.submit(request(1)));
   dead.wait(false);
@@ -269,7 +270,9 @@ TEST_F(PipelineTest, StallsOnlyWhileThereIsWorkAndNoPassEnds) {
   Gate gate;
   BentClock clock;
   device->before_pass = [&](int, auto) { gate.pass(); };
-  start({.clock = std::ref(clock)});
+  PipelineOptions bent;
+  bent.clock = std::ref(clock);
+  start(bent);
 
   clock.ahead_ms = 100'000;
   EXPECT_EQ(pipeline->health().state, State::serving); // nothing to do
@@ -297,7 +300,9 @@ TEST_F(PipelineTest, APassIsProgress) {
     if (pass == 3)
       gate.pass();
   };
-  start({.clock = std::ref(clock)});
+  PipelineOptions bent;
+  bent.clock = std::ref(clock);
+  start(bent);
   EXPECT_FALSE(pipeline->submit(request(1)));
   gate.wait_for_arrival();
 

@@ -209,7 +209,7 @@ Sequence scored_sequence(int id, size_t length, int32_t max_tokens = 1) {
 
 TEST(PromptQueue, NoPassWantsMoreScoredRowsThanItMay) {
   const auto blocks = std::make_shared<BlockManager>(100);
-  PromptQueue queue(16, 5);
+  PromptQueue queue(5, true);
   queue.push(scored_sequence(1, 12));
   queue.push(scored_sequence(2, 3));
   Sequence plain = scored_sequence(3, 6);
@@ -219,7 +219,7 @@ TEST(PromptQueue, NoPassWantsMoreScoredRowsThanItMay) {
 
   std::map<StreamId, int32_t> scored;
   while (!queue.idle()) {
-    const PromptQueue::Pass pass = queue.plan(*blocks);
+    const PromptQueue::Pass pass = queue.plan(*blocks, 16);
     ASSERT_FALSE(pass.rows.empty());
     EXPECT_LE(pass.wanted, 5u + 2); // prompts that end have a row each
     EXPECT_EQ(pass.wanted, size_t(std::ranges::count_if(pass.rows, &Row::wants_logits)));
@@ -230,7 +230,7 @@ TEST(PromptQueue, NoPassWantsMoreScoredRowsThanItMay) {
     const auto read = queue.advance();
     LocalNextIds next;
     next.ids.assign(read.complete.size(), LocalNextIds::kEnded);
-    queue.hand_on(next);
+    queue.hand_on(next, *blocks);
   }
 
   EXPECT_EQ(scored, (std::map<StreamId, int32_t>{{stream_id(1), 12}, {stream_id(2), 3}, {stream_id(4), 9}}));
@@ -238,14 +238,14 @@ TEST(PromptQueue, NoPassWantsMoreScoredRowsThanItMay) {
 
 TEST(PromptQueue, GoesOnScoringWhereAnEarlierOwnerStopped) {
   const auto blocks = std::make_shared<BlockManager>(100);
-  PromptQueue queue(8, 8);
+  PromptQueue queue(8, true);
   Sequence sequence = scored_sequence(1, 20);
   sequence.scored = 13;
   queue.push(sequence);
 
   std::vector<std::pair<int32_t, int32_t>> pieces;
   for (int pass = 0; pass < 3; ++pass) {
-    for (const auto& piece : queue.plan(*blocks).pieces)
+    for (const auto& piece : queue.plan(*blocks, 8).pieces)
       pieces.emplace_back(piece.begin, piece.end);
     queue.advance();
   }

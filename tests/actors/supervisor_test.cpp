@@ -38,7 +38,7 @@ protected:
          system.spawn([=](DecodeActor::pointer self) -> DecodeActor::behavior_type {
            watch(self);
            return {[](PrefillActor&) {}, [](LocalSequence&) {}, [](const CancelSequence&) {},
-                   [](const LocalNextIds&) {}, [](step_atom) {}};
+                   [](const YieldSequence&) {}, [](const LocalNextIds&) {}, [](step_atom) {}};
          }),
          system.spawn([=](SamplerActor::pointer self) -> SamplerActor::behavior_type {
            watch(self);
@@ -63,6 +63,8 @@ protected:
             [this](const LocalDeviceActors&) { ++served; },
             [this](lost_atom) { ++lost; },
             [](const SequenceStarted&) {},
+            [](const SequencePreempted&) {},
+            [](expire_atom) {},
             [](const Progress&) {},
             [](const PromptLogprobs&) {},
             [](SampledBatch&) {}};

@@ -41,23 +41,23 @@ protected:
 TEST_F(LedgerTest, GivesOutAsManyAsMayRun) {
   ledger.admit(prompt(1, 10, 3), now);
 
-  const auto first = ledger.next(), second = ledger.next();
+  const auto first = ledger.next(now), second = ledger.next(now);
   EXPECT_EQ(first->id, (SequenceId{stream_id(1), 0, 0}));
   EXPECT_EQ(second->id.choice, 1);
-  EXPECT_FALSE(ledger.next());
+  EXPECT_FALSE(ledger.next(now));
 
   ledger.sampled(token(first->id, 0, "length"), now);
-  EXPECT_EQ(ledger.next()->id.choice, 2);
-  EXPECT_EQ(ledger.stats().running, 2);
+  EXPECT_EQ(ledger.next(now)->id.choice, 2);
+  EXPECT_EQ(ledger.totals().running, 2);
 }
 
 TEST_F(LedgerTest, ClampsTheTokensToTheContext) {
   ledger.admit(prompt(1, 1, 1, 500), now);
-  EXPECT_EQ(ledger.next()->max_tokens, 99);
+  EXPECT_EQ(ledger.next(now)->max_tokens, 99);
 
   ledger.cancel(stream_id(1), now);
   ledger.admit(prompt(2, 99, 1, std::nullopt), now);
-  EXPECT_EQ(ledger.next()->max_tokens, 1);
+  EXPECT_EQ(ledger.next(now)->max_tokens, 1);
 }
 
 TEST_F(LedgerTest, RefusesWhatDoesNotFitTheQueueAndSaysWhenToComeBack) {
@@ -66,8 +66,8 @@ TEST_F(LedgerTest, RefusesWhatDoesNotFitTheQueueAndSaysWhenToComeBack) {
   EXPECT_EQ(reader.rejected[stream_id(2)].error, "busy");
   EXPECT_EQ(reader.rejected[stream_id(2)].retry_after_ms, 100);
 
-  const auto first = ledger.next();
-  ledger.started(first->id, now + 7s);
+  const auto first = ledger.next(now);
+  ledger.started({first->id}, now + 7s);
   ledger.admit(prompt(3, 40), now);
   ledger.admit(prompt(4, 1), now);
   EXPECT_FALSE(reader.rejected.contains(stream_id(3)));
@@ -78,7 +78,7 @@ TEST_F(LedgerTest, AnyRequestMayWaitAlone) {
   ledger.admit(prompt(1, 99, 4), now);
 
   EXPECT_TRUE(reader.rejected.empty());
-  EXPECT_EQ(ledger.stats().queued_tokens, 396);
+  EXPECT_EQ(ledger.totals().queued_tokens, 396);
 }
 
 TEST_F(LedgerTest, BoundsTheRequestsThatWait) {
@@ -91,15 +91,15 @@ TEST_F(LedgerTest, BoundsTheRequestsThatWait) {
 
 TEST_F(LedgerTest, DropsAndCountsTheWordsOfAnEarlierOwner) {
   ledger.admit(prompt(1), now);
-  const SequenceId old = ledger.next()->id;
-  ledger.started(old, now);
+  const SequenceId old = ledger.next(now)->id;
+  ledger.started({old}, now);
   ledger.sampled(token(old, 0), now);
   ledger.take_back();
-  const auto again = ledger.next();
+  const auto again = ledger.next(now);
 
   ledger.sampled(token(old, 1), now);
   ledger.progress({.request = stream_id(1), .choice = 0, .epoch = 0, .processed = 3, .total = 10});
-  ledger.started(old, now);
+  ledger.started({old}, now);
 
   EXPECT_EQ(ledger.stale(), 3);
   EXPECT_EQ(again->id.epoch, 1u);
@@ -112,20 +112,20 @@ TEST_F(LedgerTest, DropsAndCountsTheWordsOfAnEarlierOwner) {
 TEST_F(LedgerTest, TakesBackInTheOrderOfAdmissionBeforeWhatWaits) {
   for (int id : {7, 3, 5})
     ledger.admit(prompt(id), now);
-  EXPECT_EQ(ledger.next()->id.request, stream_id(7));
-  EXPECT_EQ(ledger.next()->id.request, stream_id(3));
+  EXPECT_EQ(ledger.next(now)->id.request, stream_id(7));
+  EXPECT_EQ(ledger.next(now)->id.request, stream_id(3));
 
   ledger.take_back();
 
-  EXPECT_EQ(ledger.next()->id.request, stream_id(7));
-  EXPECT_EQ(ledger.next()->id.request, stream_id(3));
-  EXPECT_EQ(ledger.stats().queued_tokens, 30);
+  EXPECT_EQ(ledger.next(now)->id.request, stream_id(7));
+  EXPECT_EQ(ledger.next(now)->id.request, stream_id(3));
+  EXPECT_EQ(ledger.totals().queued_tokens, 30);
 }
 
 TEST_F(LedgerTest, TellsHowLongEachPhaseTook) {
   ledger.admit(prompt(1), now);
-  const SequenceId id = ledger.next()->id;
-  ledger.started(id, now + 2ms);
+  const SequenceId id = ledger.next(now)->id;
+  ledger.started({id}, now + 2ms);
   ledger.sampled(token(id, 0), now + 5ms);
   ledger.sampled(token(id, 1, "stop"), now + 12ms);
 
@@ -138,8 +138,8 @@ TEST_F(LedgerTest, TellsHowLongEachPhaseTook) {
 
 TEST_F(LedgerTest, CancelsOnlyWhatIsOpenAndNamesWhatTheDeviceHas) {
   ledger.admit(prompt(1, 10, 3), now);
-  const auto first = ledger.next();
-  ledger.next();
+  const auto first = ledger.next(now);
+  ledger.next(now);
   ledger.sampled(token(first->id, 0, "stop"), now);
 
   const auto in_device = ledger.cancel(stream_id(1), now);
@@ -150,18 +150,18 @@ TEST_F(LedgerTest, CancelsOnlyWhatIsOpenAndNamesWhatTheDeviceHas) {
   EXPECT_EQ(reader.output(1, 1).reason, "cancelled");
   EXPECT_EQ(reader.output(1, 2).reason, "cancelled");
   EXPECT_TRUE(ledger.cancel(stream_id(1), now).empty());
-  EXPECT_EQ(ledger.stats().queued_tokens, 0);
-  EXPECT_FALSE(ledger.next());
+  EXPECT_EQ(ledger.totals().queued_tokens, 0);
+  EXPECT_FALSE(ledger.next(now));
 }
 
 TEST_F(LedgerTest, AnIdThatIsUsedAgainGetsAnotherEpoch) {
   ledger.admit(prompt(1), now);
-  const SequenceId old = ledger.next()->id;
+  const SequenceId old = ledger.next(now)->id;
   ledger.cancel(stream_id(1), now);
   reader = {};
 
   ledger.admit(prompt(1), now);
-  const SequenceId fresh = ledger.next()->id;
+  const SequenceId fresh = ledger.next(now)->id;
   ledger.sampled(token(old, 0), now);
 
   EXPECT_EQ(fresh.epoch, 1u);
