@@ -183,6 +183,11 @@ void BlockManager::set_caching(bool caching) {
     state_->free.push_back(state_->forget(*state_->cached.front()));
 }
 
+bool BlockManager::caching() const {
+  std::lock_guard lock{state_->mutex};
+  return state_->caching;
+}
+
 int32_t BlockManager::total() const {
   return state_->total;
 }

@@ -79,6 +79,7 @@ public:
 
   /// false also frees what is cached, and from then on what was published when its last user ends.
   void set_caching(bool caching);
+  bool caching() const;
   int32_t total() const;
   int32_t used() const;   // by tables, also to copy from; a shared one counts once
   int32_t cached() const; // in use by none
