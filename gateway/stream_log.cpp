@@ -45,14 +45,17 @@ void advance(Cursor& cursor, const LoggedEvent& event) {
 
 bool StreamLog::open(const StreamId& request, int32_t choices, Time now, size_t overhead) {
   assert(choices > 0);
-  if (streams_.contains(request))
+  const size_t bookkeeping = kStreamOverhead + choices * kChoiceOverhead + overhead;
+  if (streams_.contains(request) || live_bookkeeping_ + bookkeeping > limits_.total_bytes)
     return false;
   std::vector<Choice> empty(choices); // before anything is changed, since it may throw
   Stream& stream = streams_[request];
   stream.choices = std::move(empty);
   stream.touched = now;
   stream.place = live_.insert(live_.end(), request);
-  charge(stream, kStreamOverhead + choices * kChoiceOverhead + overhead);
+  stream.bookkeeping = bookkeeping;
+  live_bookkeeping_ += bookkeeping;
+  charge(stream, bookkeeping);
   make_room();
   return true;
 }
@@ -62,6 +65,8 @@ void StreamLog::remove(const StreamId& request) {
   if (entry == streams_.end())
     return;
   bytes_ -= entry->second.bytes;
+  if (!entry->second.last)
+    live_bookkeeping_ -= entry->second.bookkeeping;
   (entry->second.last ? ended_ : live_).erase(entry->second.place);
   streams_.erase(entry);
 }
@@ -125,6 +130,7 @@ StreamLog::Verdict StreamLog::end(const StreamId& request, zmq::message_t frame,
   charge(stream, frame.size() + kFrameOverhead);
   stream.last = std::move(frame);
   stream.touched = now;
+  live_bookkeeping_ -= stream.bookkeeping;
   ended_.splice(ended_.end(), live_, stream.place);
   make_room();
   return Verdict::taken;
@@ -321,7 +327,7 @@ void StreamLog::make_room() {
         std::max_element(streams_.begin(), streams_.end(),
                          [&](const auto& a, const auto& b) { return bytes_to_give(a) < bytes_to_give(b); });
     if (largest == streams_.end() || largest->second.arrivals.empty())
-      return; // only bookkeeping of live streams is left; admission bounds their number
+      return; // only bookkeeping of live streams is left, which open() bounds, and what they began with
     Stream& stream = largest->second;
     const size_t enough = stream.bytes - stream.bytes / kPartToGive;
     do

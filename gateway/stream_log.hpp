@@ -77,8 +77,8 @@ public:
   explicit StreamLog(const Limits& limits, std::function<void(const StreamId&)> erased = {})
       : limits_(limits), erased_(std::move(erased)) {}
 
-  /// Begins a stream; false if the id is in use by a live stream or by an ended one that is still held.
-  /// `overhead` is what others keep for the stream, charged to it.
+  /// Begins a stream; false if the id is in use by a live stream or by an ended one that is still held, or if the
+  /// bookkeeping of live streams leaves no room. `overhead` is what others keep for the stream, charged to it.
   bool open(const StreamId& request, int32_t choices, Time now, size_t overhead = 0);
   /// Takes a stream out again, whatever its state. `erased` is not told.
   void remove(const StreamId& request);
@@ -136,6 +136,7 @@ private:
     std::deque<int32_t> arrivals; // the choice of each held frame, or kPrompt, oldest first
     std::optional<zmq::message_t> last;
     size_t bytes = 0;
+    size_t bookkeeping = 0; // of them, what it was opened with: not given away while it lives
     Time touched;
     std::list<StreamId>::iterator place; // in live_ or ended_
   };
@@ -160,6 +161,7 @@ private:
   Limits limits_;
   std::function<void(const StreamId&)> erased_;
   size_t bytes_ = 0;
+  size_t live_bookkeeping_ = 0;
   Streams streams_;
   std::list<StreamId> live_;  // the one that was silent longest first
   std::list<StreamId> ended_; // the oldest end first

@@ -40,7 +40,20 @@ constexpr size_t kKeptTexts = 64u << 20;      // of streams that were looked at
 constexpr Limits kAnyModel{.vocab_size = std::numeric_limits<int32_t>::max(),
                            .context_length = std::numeric_limits<int32_t>::max()};
 constexpr std::string_view kCurve = "curve:";
+const Failure kFull{Error::busy, "", "the log is full of running streams", 1'000};
 const Origin kJournal{.door = "journal", .request_id = ""};
+
+int64_t unix_ms() {
+  using namespace std::chrono;
+  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+/// What is the door's to say, and not the client's.
+void take_over(Generate& request, const Principal& who) {
+  request.expires_at.reset();
+  if (!who.name.empty())
+    request.tenant = who.name;
+}
 
 uint64_t random_seed() {
   const StreamId random = random_stream_id();
@@ -204,6 +217,7 @@ bool Streams::State::begin(const Generate& request, Entry entry, Clock::time_poi
 
 std::variant<Streams::Opened, Failure> Streams::State::open(Generate request, const Principal& who,
                                                             const Origin& origin) {
+  take_over(request, who);
   // The backend knows its model and looks closer, but the log has a place for each choice and the journal the
   // request before it does.
   if (auto failure = validate(request, kAnyModel))
@@ -226,12 +240,15 @@ std::variant<Streams::Opened, Failure> Streams::State::open(Generate request, co
     request.sampling.seed = random_seed();
   if (!request.time)
     request.time = std::time(nullptr);
+  if (request.deadline_ms) // a moment, so that a restart does not put it off
+    request.expires_at = unix_ms() + *request.deadline_ms;
   Entry entry{.owner = who.name, .readers = request.readers, .hash = hash, .key = request.idempotency_key};
   entry.trail = {
       .stream = to_hex(id).substr(0, 8), .origin = origin, .principal = who.name, .reasons = {}, .error = {}};
   entry.times.opened = Clock::now();
   entry.times.max_tokens = request.max_tokens.value_or(0);
-  begin(request, std::move(entry), Clock::now()); // before the backend is called, so that no event is missed
+  if (!begin(request, std::move(entry), Clock::now())) // before the backend is called, so that no event is missed
+    return kFull;
 
   lock.unlock();
   const auto failure = submit(request, who, hash);

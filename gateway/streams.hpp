@@ -62,7 +62,8 @@ public:
     StreamId stream;
     bool joined = false; // the same request was made before: this is its stream
   };
-  /// Admits a request. A seed is drawn if it has none. The same body again (under the same id, or with the
+  /// Admits a request. A seed is drawn if it has none, and its deadline_ms becomes a moment, expires_at. A principal's name
+  /// takes the place of its tenant. The same body again (under the same id, or with the
   /// same idempotency key of the same principal) joins the earlier stream; another body is a conflict.
   std::variant<Opened, Failure> open(Generate request, const Principal& who, const Origin& origin = {});
   /// unknown_request for streams that are not there and for those of others, alike.

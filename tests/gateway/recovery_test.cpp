@@ -74,9 +74,13 @@ TEST_F(RecoveryTest, GoesOnWithAStreamThatHadNotEnded) {
   start();
   Generate request = generate(1, 2);
   request.readers = {std::string(40, 'b')};
+  request.priority = -3;
+  request.deadline_ms = 60'000;
+  request.cache_salt = "s";
   open(request);
   const uint64_t seed = backend_.submitted().at(0).sampling.seed.value();
   const int64_t time = backend_.submitted().at(0).time.value();
+  const int64_t expires_at = backend_.submitted().at(0).expires_at.value();
   Started started;
   started.request = stream(1);
   started.epoch = 2;
@@ -101,6 +105,10 @@ TEST_F(RecoveryTest, GoesOnWithAStreamThatHadNotEnded) {
   const Resumption& resumption = resumed_[0];
   EXPECT_EQ(resumption.generate.sampling.seed, seed);
   EXPECT_EQ(resumption.generate.time, time);
+  EXPECT_EQ(resumption.generate.expires_at, expires_at) << "the restart does not put it off";
+  EXPECT_EQ(resumption.generate.priority, -3);
+  EXPECT_EQ(resumption.generate.tenant, kOwner.name);
+  EXPECT_EQ(resumption.generate.cache_salt, "s");
   EXPECT_EQ(resumption.generate.readers, request.readers);
   EXPECT_EQ(resumption.scored, 5);
   ASSERT_EQ(resumption.choices.size(), 2u);

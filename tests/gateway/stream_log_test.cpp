@@ -209,6 +209,21 @@ TEST(StreamLog, IsBoundedForManyEmptyStreams) {
   EXPECT_LT(log.size(), 1'000u);
 }
 
+TEST(StreamLog, BeginsNoMoreLiveStreamsThanItHasRoomFor) {
+  StreamLog log({.stream_bytes = 1u << 20, .total_bytes = 1u << 20, .ttl = seconds(300)});
+  uint8_t name = 0;
+  while (name < 255 && log.open(stream(name), 16, kStart))
+    ++name;
+  ASSERT_LT(name, 255);
+  EXPECT_LE(log.bytes(), 1u << 20);
+
+  log.end(stream(0), frame("done"), kStart);
+  EXPECT_TRUE(log.open(stream(name), 16, kStart)) << "ended ones make room";
+  EXPECT_FALSE(log.open(stream(254), 16, kStart));
+  log.remove(stream(1));
+  EXPECT_TRUE(log.open(stream(254), 16, kStart)) << "and so do those that are taken out";
+}
+
 TEST(StreamLog, NeverDropsWhatTellsThatAChoiceStarted) {
   StreamLog log({.stream_bytes = 10'000, .total_bytes = 1u << 20, .ttl = seconds(1)});
   log.open(stream(1), 1, kStart);

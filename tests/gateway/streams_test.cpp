@@ -88,6 +88,61 @@ TEST_F(StreamsTest, NotesWhenARequestWasAdmittedUnlessItTells) {
   EXPECT_TRUE(open(generate(1)).joined) << "the body is the same";
 }
 
+int64_t unix_ms() {
+  using namespace std::chrono;
+  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+TEST_F(StreamsTest, MakesAMomentOfADeadlineAndDropsAClientsOwn) {
+  start();
+  Generate timed = generate(1), untimed = generate(2);
+  timed.deadline_ms = 5'000;
+  timed.expires_at = untimed.expires_at = 42;
+
+  const int64_t before = unix_ms();
+  open(timed);
+  const int64_t after = unix_ms();
+  open(untimed);
+
+  const int64_t expires_at = backend_.submitted()[0].expires_at.value();
+  EXPECT_GE(expires_at, before + 5'000);
+  EXPECT_LE(expires_at, after + 5'000);
+  EXPECT_EQ(backend_.submitted()[1].expires_at, std::nullopt);
+  EXPECT_TRUE(open(timed).joined) << "the body is the same";
+}
+
+TEST_F(StreamsTest, TakesTheTenantFromTheKeyWhereThereIsOne) {
+  start();
+  Generate first = generate(1), second = generate(2);
+  first.tenant = second.tenant = "bob";
+
+  open(first);
+  open(second, kAlice);
+
+  EXPECT_EQ(backend_.submitted()[0].tenant, "bob");
+  EXPECT_EQ(backend_.submitted()[1].tenant, kAlice.name);
+}
+
+TEST_F(StreamsTest, RefusesWhatTheLogHasNoRoomForUntilStreamsEnd) {
+  options_.total_log_bytes = 10'000;
+  start();
+  uint8_t name = 1;
+  std::optional<Failure> failure;
+  for (; !failure && name < 100; ++name)
+    if (auto result = streams_->open(generate(name), kNobody); std::holds_alternative<Failure>(result))
+      failure = std::get<Failure>(result);
+
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->code, Error::busy);
+  EXPECT_GT(failure->retry_after_ms, 0);
+  const uint8_t refused = name - 1;
+  EXPECT_EQ(backend_.submitted().size(), refused - 1u) << "it was not run";
+  EXPECT_FALSE(streams_->contains(stream(refused)));
+  publish_whole(1, 1);
+  EXPECT_FALSE(open(generate(refused)).joined);
+  EXPECT_LE(streams_->stats().bytes, 10'000u);
+}
+
 TEST_F(StreamsTest, JoinsTheSameBodyUnderTheSameId) {
   start();
   EXPECT_FALSE(open(generate(1)).joined);

@@ -54,6 +54,8 @@ std::string_view type_of(int status) {
     return "authentication_error";
   if (status == 429)
     return "rate_limit_error";
+  if (status == 504)
+    return "timeout_error";
   return status < 500 ? "invalid_request_error" : "server_error";
 }
 
@@ -92,6 +94,7 @@ std::string http_field(std::string_view field) {
       {"stop_ids", "stop_token_ids"},
       {"prompt_logprobs", "logprobs"},
       {"template_arguments", "chat_template_kwargs"},
+      {"tenant", "user"},
       {"idempotency_key", "Idempotency-Key"}};
   for (const auto& [ours, theirs] : kNames)
     if (field.starts_with(ours))

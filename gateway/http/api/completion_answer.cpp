@@ -162,7 +162,7 @@ bool CompletionAnswer::take(size_t prompt, const Event& event) {
   return std::visit(Overloaded{
                         [&](const Started& started) {
                           usage.prompt_tokens = started.prompt_tokens;
-                          if (started.epoch == 0)
+                          if (started.epoch == 0 && started.choice == 0) // others may find what this one has read
                             usage.cached_tokens = started.cached_tokens;
                           writer_->started(prompt, started);
                           if (request_.stream)
@@ -183,6 +183,7 @@ bool CompletionAnswer::take(size_t prompt, const Event& event) {
                           if (is_error(finished))
                             return refuse(api_error_of(finished.error));
                           cancelled_ = cancelled_ || finished.reason == to_string(FinishReason::cancelled);
+                          expired_ = expired_ || finished.reason == to_string(FinishReason::deadline);
                           if (in_range(finished.choice))
                             writer_->finished(prompt, finished);
                           return true;
@@ -228,6 +229,8 @@ void CompletionAnswer::finish() {
   }
   if (request_.stream && cancelled_)
     return fail({503, "cancelled", {}, "the request was cancelled", 0}); // a reason to finish, but no success
+  if (!request_.stream && expired_ && total.completion_tokens == 0)
+    return fail({504, "deadline", "deadline_ms", "the request's deadline passed before its first token", 0});
   writer_->done(total);
   if (request_.stream)
     return close(writer_->take());

@@ -76,6 +76,7 @@ private:
   std::function<void()> on_over_;
   bool outlives_reader_ = false;
   bool cancelled_ = false; // a choice was, by somebody else
+  bool expired_ = false;   // a choice reached the deadline
   bool silent_ = true;     // since the last ping
   bool closing_ = false;   // the last bytes wait for the peer
   bool over_ = false;

@@ -15,6 +15,7 @@ constexpr std::string_view kFields[] = {
     "model", "prompt", "messages", "suffix", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k",
     "min_p", "n", "best_of", "stream", "stream_options", "logprobs", "top_logprobs", "echo", "stop", "stop_token_ids",
     "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "seed", "ignore_eos", "user",
+    "priority", "deadline_ms", "cache_salt",
     "response_format", "tools", "tool_choice", "chat_template_kwargs", "add_generation_prompt", "add_special_tokens",
     "parse_special", "survive_disconnect", "functions", "function_call", "grammar", "json_schema", "guided_json",
     "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "prompt_logprobs", "min_tokens",
@@ -165,6 +166,14 @@ void read_logprobs(FieldReader& fields, Style style, CompletionRequest& request,
     out.logprobs = top.value_or(0);
 }
 
+/// For the scheduler. Of `user` only a door without keys makes a tenant.
+void read_scheduling(FieldReader& fields, Generate& out) {
+  fields.read("priority", out.priority);
+  fields.read("deadline_ms", out.deadline_ms);
+  fields.read("cache_salt", out.cache_salt);
+  fields.read("user", out.tenant);
+}
+
 void read_choices(FieldReader& fields, CompletionRequest& request, Generate& out) {
   fields.read("n", out.n);
   request.n = out.n;
@@ -289,8 +298,7 @@ std::variant<CompletionRequest, ApiError> read_completion_request(Style style, s
   read_logprobs(fields, style, request, common);
   const bool echo = read_echo(fields, style, common);
   read_stream(fields, request);
-  std::optional<std::string> user;
-  fields.read("user", user);
+  read_scheduling(fields, common);
 
   if (style == Style::chat) {
     fields.read("add_generation_prompt", common.add_generation_prompt);

@@ -57,7 +57,7 @@ std::unique_ptr<CompletionWriter> make_whole_writer(AnswerHead head, size_t prom
 /// {"prompt_tokens": …, …}
 void append_usage(std::string& out, const Usage& usage);
 
-/// FinishReason's names are OpenAI's, and "cancelled" beyond those; an error is not a reason but an error.
+/// FinishReason's names are OpenAI's, and "cancelled" and "deadline" beyond those; an error is not a reason but an error.
 bool is_error(const Finished& event);
 
 } // namespace millrace::http

@@ -2,29 +2,29 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace millrace::http {
 namespace {
 
-std::optional<int32_t> to_int32(const Json& value) {
+template <class Integer> std::optional<Integer> to_integer(const Json& value) {
   // nlohmann has positive ones as unsigned; both kinds are read without a cast that could wrap.
   if (value.is_number_unsigned()) {
-    const auto number = value.get<uint64_t>();
-    if (number <= uint64_t{std::numeric_limits<int32_t>::max()})
-      return static_cast<int32_t>(number);
+    if (const auto number = value.get<uint64_t>(); std::in_range<Integer>(number))
+      return static_cast<Integer>(number);
   } else if (value.is_number_integer()) {
-    const auto number = value.get<int64_t>();
-    if (number >= std::numeric_limits<int32_t>::min() && number <= std::numeric_limits<int32_t>::max())
-      return static_cast<int32_t>(number);
+    if (const auto number = value.get<int64_t>(); std::in_range<Integer>(number))
+      return static_cast<Integer>(number);
   }
   return std::nullopt;
 }
 
 constexpr std::string_view kInt32 = "an integer from -2147483648 to 2147483647";
+constexpr std::string_view kInt64 = "an integer from -9223372036854775808 to 9223372036854775807";
 
 std::string must_be(std::string_view wanted, const Json& found) {
   return "must be " + std::string(wanted) + ", not " +
-         (found.is_number_integer() && wanted == kInt32 ? "one beyond it" : std::string(kind_of(found)));
+         (found.is_number_integer() && wanted.starts_with("an integer") ? "one beyond it" : std::string(kind_of(found)));
 }
 
 } // namespace
@@ -50,9 +50,18 @@ void FieldReader::read(std::string_view name, bool& out) {
 
 void FieldReader::read(std::string_view name, int32_t& out) {
   if (const Json* value = next(name)) {
-    const auto number = to_int32(*value);
+    const auto number = to_integer<int32_t>(*value);
     if (!number)
       return refuse(name, *value, kInt32);
+    out = *number;
+  }
+}
+
+void FieldReader::read(std::string_view name, int64_t& out) {
+  if (const Json* value = next(name)) {
+    const auto number = to_integer<int64_t>(*value);
+    if (!number)
+      return refuse(name, *value, kInt64);
     out = *number;
   }
 }
@@ -114,7 +123,7 @@ void FieldReader::refuse(std::string_view name, const Json& found, std::string_v
 std::optional<ApiError> read_ids(const std::string& path, const Json& array, std::vector<TokenId>& out) {
   out.reserve(array.size());
   for (size_t i = 0; i < array.size(); ++i) {
-    const auto id = to_int32(array[i]);
+    const auto id = to_integer<int32_t>(array[i]);
     if (!id)
       return bad_field(path + '[' + std::to_string(i) + ']', must_be(kInt32, array[i]));
     out.push_back(*id);

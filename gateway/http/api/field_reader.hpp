@@ -26,6 +26,7 @@ public:
 
   void read(std::string_view name, bool& out);
   void read(std::string_view name, int32_t& out);
+  void read(std::string_view name, int64_t& out);
   void read(std::string_view name, float& out);
   void read(std::string_view name, std::string& out);
   void read(std::string_view name, uint64_t& out);

@@ -89,6 +89,8 @@ ApiKeys ApiKeys::parse(std::string_view text) {
     const auto key = gap == line.npos ? line : trimmed(line.substr(gap));
     if (!printable(name) || !printable(key))
       fail("not \"name key\" or \"key\" in printable ASCII");
+    if (name.size() > kMaxNameBytes)
+      fail("the name has more than " + std::to_string(kMaxNameBytes) + " characters");
     if (key.size() < kMinKeyBytes)
       fail("the key has less than " + std::to_string(kMinKeyBytes) + " characters");
     const Digest digest = ApiKeys::digest(key);

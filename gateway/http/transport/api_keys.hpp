@@ -15,6 +15,7 @@ namespace millrace::http {
 class ApiKeys {
 public:
   static constexpr size_t kMinKeyBytes = 16;
+  static constexpr size_t kMaxNameBytes = 59; // "http:" and a name are a tenant, which has 64 bytes at most
 
   /// One key a line, perhaps with a name before it: "name key". Empty lines and lines that begin with '#' are
   /// skipped. A name may stand before several keys, e.g. while they are changed; a key without one is called

@@ -172,6 +172,93 @@ TEST_F(CompletionsTest, TellsUsageInTheStreamIfAsked) {
   EXPECT_TRUE(done_was_said(*exchange));
 }
 
+TEST_F(CompletionsTest, TellsWhichTokensOfThePromptWereCached) {
+  const auto exchange = complete(R"("n":2)");
+  Started event;
+  event.request = stream();
+  event.prompt_tokens = 40;
+  for (const auto& [choice, epoch, cached] : {std::tuple{0, 0u, 32}, {1, 0u, 39}, {0, 1u, 36}}) {
+    event.choice = choice;
+    event.epoch = epoch;
+    event.cached_tokens = cached;
+    say(event);
+  }
+  for (const int32_t choice : {0, 1}) {
+    Finished end;
+    end.request = stream();
+    end.choice = choice;
+    end.epoch = 1;
+    end.reason = "stop";
+    say(end);
+  }
+  done(0, 40);
+
+  const Json usage = parse(exchange->body())["usage"];
+  EXPECT_EQ(usage["prompt_tokens"], 40);
+  EXPECT_EQ(usage["prompt_tokens_details"]["cached_tokens"], 32) << "before the first choice was read the first time";
+}
+
+TEST_F(CompletionsTest, EndsAtTheDeadlineWithWhatThereIs) {
+  for (const char* stream_field : {"", R"(,"stream":true)"}) {
+    const size_t index = submitted_.size();
+    const auto exchange = complete(R"("deadline_ms":100)" + std::string(stream_field));
+    start(index);
+    token(" one", 0, index);
+    finish("deadline", 0, index);
+    done(index, 4, 1);
+
+    ASSERT_EQ(exchange->status(), 200) << stream_field;
+    EXPECT_NE(exchange->body().find(R"("finish_reason":"deadline")"), std::string::npos) << exchange->body();
+  }
+}
+
+TEST_F(CompletionsTest, IsATimeOutWithoutATokenByTheDeadline) {
+  const auto whole = complete(R"("deadline_ms":100)");
+  finish("deadline");
+  done(0, 4, 0);
+
+  EXPECT_EQ(whole->status(), 504);
+  const Json error = parse(whole->body())["error"];
+  EXPECT_EQ(error["type"], "timeout_error");
+  EXPECT_EQ(error["code"], "deadline");
+  EXPECT_EQ(error["param"], "deadline_ms");
+  EXPECT_TRUE(cancelled_.empty()) << "it has ended";
+
+  const auto streamed = complete(R"("deadline_ms":100,"stream":true)");
+  finish("deadline", 0, 1);
+  done(1, 4, 0);
+  EXPECT_EQ(streamed->status(), 200);
+  EXPECT_EQ(chunks_of(*streamed).back()["choices"][0]["finish_reason"], "deadline");
+  EXPECT_TRUE(done_was_said(*streamed));
+}
+
+TEST_F(CompletionsTest, AreRefusedAsBusyWhileTheLogIsFull) {
+  streams_options_.total_log_bytes = 6'000;
+  restart();
+  std::shared_ptr<FakeExchange> exchange;
+  for (int i = 0; i < 20 && !(exchange && exchange->head()); ++i)
+    exchange = complete();
+
+  ASSERT_TRUE(exchange->head());
+  EXPECT_EQ(exchange->status(), 429);
+  EXPECT_EQ(exchange->header("Retry-After"), "1");
+  EXPECT_EQ(error_code(*exchange), "busy");
+}
+
+TEST_F(CompletionsTest, TakeTheTenantFromTheKeyOrElseFromTheUser) {
+  Request request;
+  request.method = "POST";
+  request.path = "/v1/completions";
+  request.headers.emplace("content-type", "application/json");
+  request.body = R"({"prompt":"Once","user":"ann"})";
+  send(request);
+  request.principal.name = "http:alice";
+  send(request);
+
+  EXPECT_EQ(submitted_.at(0).tenant, "ann");
+  EXPECT_EQ(submitted_.at(1).tenant, "http:alice");
+}
+
 TEST_F(CompletionsTest, NumbersChoicesThroughAllPrompts) {
   const auto exchange = post("/v1/completions", R"({"prompt":["a","b"],"n":2})");
   ASSERT_EQ(submitted_.size(), 2u);

@@ -57,6 +57,8 @@ TEST(ApiKeys, GiveANameSeveralKeys) {
 TEST(ApiKeys, TellTheLineThatIsWrongButNotTheKey) {
   EXPECT_NE(complaint("# x\nalice secret").find("line 2"), std::string::npos);
   EXPECT_EQ(complaint("# x\nalice secret").find("secret"), std::string::npos);
+  EXPECT_EQ(complaint(std::string(59, 'n') + " sk-0123456789abcdef"), "");
+  EXPECT_NE(complaint(std::string(60, 'n') + " sk-0123456789abcdef").find("59 characters"), std::string::npos);
   EXPECT_NE(complaint("a b sk-0123456789abcdef"), "");
   EXPECT_NE(complaint("alice sk-0123456789\xc3\xa9"
                       "abcdef"),

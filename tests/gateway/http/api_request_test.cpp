@@ -57,6 +57,30 @@ TEST(CompletionRequest, HasTheDefaultsOfTheApi) {
   EXPECT_EQ(chat("").max_tokens, std::nullopt);
 }
 
+TEST(CompletionRequest, ReadsWhatTheSchedulerIsTold) {
+  for (const auto& read_one : {completion, chat}) {
+    const Generate request = read_one(R"("priority":-5,"deadline_ms":86400000,"user":"ann","cache_salt":"s")");
+    EXPECT_EQ(request.priority, -5);
+    EXPECT_EQ(request.deadline_ms, 86'400'000);
+    EXPECT_EQ(request.tenant, "ann");
+    EXPECT_EQ(request.cache_salt, "s");
+    EXPECT_EQ(read_one("").deadline_ms, std::nullopt);
+  }
+}
+
+TEST(CompletionRequest, RefusesSchedulingOutOfRangeUnderTheNamesOfTheApi) {
+  const std::string long_user(65, 'u');
+  for (const Style style : {Style::completion, Style::chat}) {
+    EXPECT_EQ(refusal(read(style, R"("user":")" + long_user + '"')), "400 user");
+    EXPECT_EQ(refusal(read(style, R"("user":"a\nb")")), "400 user");
+    EXPECT_EQ(refusal(read(style, R"("cache_salt":")" + std::string(257, 's') + '"')), "400 cache_salt");
+    for (const std::string value : {"101", "-101", "1.5", "\"1\"", "true", "2147483648"})
+      EXPECT_EQ(refusal(read(style, "\"priority\":" + value)), "400 priority") << value;
+    for (const std::string value : {"0", "-1", "86400001", "1.5", "\"1\"", "9223372036854775808", "1e400"})
+      EXPECT_EQ(refusal(read(style, "\"deadline_ms\":" + value)), "400 deadline_ms") << value;
+  }
+}
+
 TEST(CompletionRequest, ReadsEverySamplingParameter) {
   const Generate request = completion(
       R"("temperature":0.5,"top_k":7,"top_p":0.25,"min_p":0.125,"repetition_penalty":1.5,"frequency_penalty":-2,
