@@ -73,6 +73,27 @@ private:
   double last_ = 0;
 };
 
+/// Totals of prefill and decode.
+struct Phases {
+  explicit Phases(Family<Counter>& family)
+      : prefill(family.Add({{"phase", "prefill"}})), decode(family.Add({{"phase", "decode"}})) {}
+  Mirror prefill, decode;
+};
+
+/// Passes until the blocks of a sequence were free; the last one stands for all from there on.
+constexpr std::array<const char*, 4> kFreedLabels = {"0", "1", "2", "3+"};
+
+std::array<Mirror, kFreedLabels.size()> mirrors(Family<Counter>& freed) {
+  const auto one = [&](size_t passes) { return Mirror(freed.Add({{"passes", kFreedLabels[passes]}})); };
+  return {one(0), one(1), one(2), one(3)};
+}
+
+/// A family that has its one series from when it is known.
+void set_if_known(Family<Gauge>& family, double part, double whole) {
+  if (part > 0 && whole > 0)
+    family.Add({}).Set(part / whole);
+}
+
 int64_t resident_bytes() {
   long long pages = 0;
   if (FILE* file = std::fopen("/proc/self/statm", "re")) {
@@ -130,6 +151,7 @@ struct Metrics::State {
   void handle(const Rejected& rejected, StreamTimes&) { refuse(rejected.error); }
   void refuse(std::string_view error);
   void take(const ServerStats& stats);
+  void take(const SchedulerStats& stats);
   void take(const StreamsStats& stats);
   void take_process();
   std::string text();
@@ -146,11 +168,17 @@ struct Metrics::State {
   Gauge& kv_usage_ = gauge("vllm:kv_cache_usage_perc", "Part of the KV blocks in use; 1 is all of them.");
   Mirror prompt_tokens_{counter("vllm:prompt_tokens_total", "Prompt tokens read.")};
   Mirror generated_tokens_{counter("vllm:generation_tokens_total", "Tokens generated.")};
+  Mirror preempted_{
+      counter("vllm:num_preemptions_total", "Sequences that left the device since no KV block was free.")};
+  Mirror cache_queries_{
+      counter("vllm:prefix_cache_queries_total", "Prompt tokens that were looked up in the prefix cache.")};
+  Mirror cache_hits_{counter("vllm:prefix_cache_hits_total", "Of them, those that were found.")};
   Family<Counter>& finished_ =
       counters("vllm:request_success_total", "Choices that have ended, by reason; abort: cancelled.");
   Counter& stop_ = finished_.Add({{"finished_reason", "stop"}});
   Counter& length_ = finished_.Add({{"finished_reason", "length"}});
   Counter& abort_ = finished_.Add({{"finished_reason", "abort"}});
+  Counter& deadline_ = finished_.Add({{"finished_reason", "deadline"}});
   Counter& error_ = finished_.Add({{"finished_reason", "error"}});
   Histogram& first_token_ = histogram("vllm:time_to_first_token_seconds",
                                       "From admission to the first token of a request.", kFirstTokenSeconds);
@@ -179,6 +207,33 @@ struct Metrics::State {
   Gauge& queued_tokens_ = gauge("millrace:queued_prompt_tokens", "Prompt tokens that wait for a device.");
   Gauge& kv_used_ = gauge("millrace:kv_blocks_used", "KV blocks in use.");
   Gauge& kv_total_ = gauge("millrace:kv_blocks", "KV blocks there are.");
+  Gauge& kv_cached_ = gauge("millrace:kv_blocks_cached", "KV blocks not in use, kept for who has the same prefix.");
+  Mirror cache_evictions_{
+      counter("millrace:prefix_cache_evictions_total", "Cached KV blocks that others have taken.")};
+  Mirror yielded_{counter("millrace:sequences_yielded_total",
+                          "Sequences that left the device for another tenant or a more urgent request.")};
+  Mirror cancelled_{counter("millrace:requests_cancelled_total", "Requests that their clients cancelled.")};
+  Mirror expired_{counter("millrace:requests_expired_total", "Requests that their deadline ended.")};
+  Phases passes_by_phase_{counters("millrace:phase_passes_total", "Passes of the device, by what they are for.")};
+  Phases rows_{counters("millrace:phase_rows_total", "Tokens in these passes.")};
+  Phases seconds_{counters("millrace:phase_seconds_total", "Time in these passes.")};
+  Mirror loop_{counter("millrace:decode_loop_seconds_total",
+                       "From the end of a decode pass until its tokens could be fed, summed.")};
+  Mirror decode_bytes_{
+      counter("millrace:decode_bytes_total", "Weights, keys and values that decode passes had to read.")};
+  Mirror prefill_operations_{counter("millrace:prefill_operations_total",
+                                     "Operations of the matrix products of prefill passes, two a weight.")};
+  Family<Gauge>& decode_rate_ =
+      gauges("millrace:decode_bytes_per_second", "Of decode passes since the start, if their bytes are known.");
+  Family<Gauge>& prefill_rate_ = gauges("millrace:prefill_operations_per_second",
+                                        "Of prefill passes since the start, if their operations are known.");
+  Family<Gauge>& decode_peak_ = gauges("millrace:decode_peak_ratio",
+                                       "decode_bytes_per_second by the measured peak of the machine, if known.");
+  Family<Gauge>& prefill_peak_ = gauges(
+      "millrace:prefill_peak_ratio", "prefill_operations_per_second by the measured peak, if known.");
+  Family<Counter>& freed_family_ = counters(
+      "millrace:sequences_freed_total", "Sequences by the passes from their end until their blocks were free.");
+  std::array<Mirror, kFreedLabels.size()> freed_ = mirrors(freed_family_);
   Mirror restarts_{counter("millrace:device_restarts_total", "Restarts of a device's actors.")};
   Mirror passes_{counter("millrace:device_passes_total", "Passes of the device.")};
   Mirror busy_{counter("millrace:device_busy_seconds_total", "Time the device has spent in passes.")};
@@ -232,6 +287,7 @@ void Metrics::State::handle(const Finished& finished, StreamTimes&) {
   Counter& counter = finished.reason == "stop"        ? stop_
                      : finished.reason == "length"    ? length_
                      : finished.reason == "cancelled" ? abort_
+                     : finished.reason == "deadline"  ? deadline_
                                                       : error_;
   counter.Increment();
 }
@@ -277,6 +333,37 @@ void Metrics::State::take(const ServerStats& stats) {
   lagging_.reach(static_cast<double>(stats.lagging));
   http_open_.Set(static_cast<double>(stats.http_connections));
   build_.Add({{"version", label(stats.version)}, {"device", label(stats.device)}}).Set(1);
+  take(stats.scheduler);
+}
+
+void Metrics::State::take(const SchedulerStats& stats) {
+  const auto reach = [](Mirror& mirror, int64_t total) { mirror.reach(static_cast<double>(total)); };
+  reach(preempted_, stats.preempted);
+  reach(yielded_, stats.yielded);
+  reach(cancelled_, stats.cancelled);
+  reach(expired_, stats.expired);
+  reach(cache_queries_, stats.cache_queries);
+  reach(cache_hits_, stats.cache_hits);
+  reach(cache_evictions_, stats.cache_evictions);
+  kv_cached_.Set(stats.kv_blocks_cached);
+  reach(passes_by_phase_.prefill, stats.prefill_passes);
+  reach(passes_by_phase_.decode, stats.decode_passes);
+  reach(rows_.prefill, stats.prefill_rows);
+  reach(rows_.decode, stats.decode_rows);
+  seconds_.prefill.reach(stats.prefill_seconds);
+  seconds_.decode.reach(stats.decode_seconds);
+  loop_.reach(stats.loop_seconds);
+  decode_bytes_.reach(stats.decode_bytes);
+  prefill_operations_.reach(stats.prefill_operations);
+  set_if_known(decode_rate_, stats.decode_bytes, stats.decode_seconds);
+  set_if_known(prefill_rate_, stats.prefill_operations, stats.prefill_seconds);
+  set_if_known(decode_peak_, stats.decode_bytes, stats.decode_seconds * stats.peak_bytes_per_second);
+  set_if_known(prefill_peak_, stats.prefill_operations, stats.prefill_seconds * stats.peak_operations_per_second);
+  std::array<int64_t, kFreedLabels.size()> freed{};
+  for (size_t passes = 0; passes < stats.cancel_passes.size(); ++passes)
+    freed[std::min(passes, freed.size() - 1)] += stats.cancel_passes[passes];
+  for (size_t passes = 0; passes < freed.size(); ++passes)
+    reach(freed_[passes], freed[passes]);
 }
 
 void Metrics::State::take(const StreamsStats& stats) {

@@ -90,7 +90,7 @@ TEST_F(MetricsTest, PutsAGapIntoItsBucket) {
 }
 
 TEST_F(MetricsTest, CountsHowChoicesEnd) {
-  for (const char* reason : {"stop", "stop", "length", "cancelled", "error"}) {
+  for (const char* reason : {"stop", "stop", "length", "cancelled", "deadline", "error"}) {
     Finished finished;
     finished.reason = reason;
     metrics_.event(finished, times_);
@@ -99,6 +99,7 @@ TEST_F(MetricsTest, CountsHowChoicesEnd) {
   EXPECT_EQ(value("vllm:request_success_total{finished_reason=\"stop\"}"), 2);
   EXPECT_EQ(value("vllm:request_success_total{finished_reason=\"length\"}"), 1);
   EXPECT_EQ(value("vllm:request_success_total{finished_reason=\"abort\"}"), 1);
+  EXPECT_EQ(value("vllm:request_success_total{finished_reason=\"deadline\"}"), 1);
   EXPECT_EQ(value("vllm:request_success_total{finished_reason=\"error\"}"), 1);
 }
 
@@ -173,6 +174,73 @@ TEST_F(MetricsTest, GivesTheUseOfTheCacheAsAPartOfOne) {
   EXPECT_EQ(value("millrace:kv_blocks_used"), 3);
 }
 
+TEST_F(MetricsTest, TellsWhatTheSchedulerDid) {
+  SchedulerStats& scheduler = stats_.scheduler;
+  scheduler.preempted = 1;
+  scheduler.yielded = 2;
+  scheduler.cancelled = 3;
+  scheduler.expired = 4;
+  scheduler.cache_queries = 100;
+  scheduler.cache_hits = 60;
+  scheduler.cache_evictions = 5;
+  scheduler.kv_blocks_cached = 6;
+  scheduler.prefill_passes = 7;
+  scheduler.prefill_rows = 70;
+  scheduler.prefill_seconds = 0.7;
+  scheduler.decode_passes = 8;
+  scheduler.decode_rows = 80;
+  scheduler.decode_seconds = 0.8;
+  scheduler.loop_seconds = 0.09;
+
+  EXPECT_EQ(value("vllm:num_preemptions_total"), 1);
+  EXPECT_EQ(value("millrace:sequences_yielded_total"), 2);
+  EXPECT_EQ(value("millrace:requests_cancelled_total"), 3);
+  EXPECT_EQ(value("millrace:requests_expired_total"), 4);
+  EXPECT_EQ(value("vllm:prefix_cache_queries_total"), 100);
+  EXPECT_EQ(value("vllm:prefix_cache_hits_total"), 60);
+  EXPECT_EQ(value("millrace:prefix_cache_evictions_total"), 5);
+  EXPECT_EQ(value("millrace:kv_blocks_cached"), 6);
+  EXPECT_EQ(value("millrace:phase_passes_total{phase=\"prefill\"}"), 7);
+  EXPECT_EQ(value("millrace:phase_rows_total{phase=\"prefill\"}"), 70);
+  EXPECT_NEAR(value("millrace:phase_seconds_total{phase=\"prefill\"}"), 0.7, 1e-9);
+  EXPECT_EQ(value("millrace:phase_passes_total{phase=\"decode\"}"), 8);
+  EXPECT_EQ(value("millrace:phase_rows_total{phase=\"decode\"}"), 80);
+  EXPECT_NEAR(value("millrace:phase_seconds_total{phase=\"decode\"}"), 0.8, 1e-9);
+  EXPECT_NEAR(value("millrace:decode_loop_seconds_total"), 0.09, 1e-9);
+}
+
+TEST_F(MetricsTest, ComparesPassesWithPeaksOnceBothAreKnown) {
+  const auto tells = [this](const std::string& name) {
+    return Exposition(metrics_.scrape(stats_, streams_)).types().contains(name);
+  };
+  SchedulerStats& scheduler = stats_.scheduler;
+  scheduler.decode_seconds = 2;
+  scheduler.prefill_seconds = 4;
+  EXPECT_FALSE(tells("millrace:decode_bytes_per_second"));
+  EXPECT_FALSE(tells("millrace:prefill_operations_per_second"));
+
+  scheduler.decode_bytes = 10e9;
+  scheduler.prefill_operations = 100e9;
+  EXPECT_NEAR(value("millrace:decode_bytes_per_second"), 5e9, 1);
+  EXPECT_NEAR(value("millrace:prefill_operations_per_second"), 25e9, 1);
+  EXPECT_FALSE(tells("millrace:decode_peak_ratio"));
+  EXPECT_FALSE(tells("millrace:prefill_peak_ratio"));
+
+  scheduler.peak_bytes_per_second = 20e9;
+  scheduler.peak_operations_per_second = 100e9;
+  EXPECT_NEAR(value("millrace:decode_peak_ratio"), 0.25, 1e-9);
+  EXPECT_NEAR(value("millrace:prefill_peak_ratio"), 0.25, 1e-9);
+}
+
+TEST_F(MetricsTest, CountsLateReleasesTogether) {
+  stats_.scheduler.cancel_passes = {1, 2, 3, 4, 5};
+
+  EXPECT_EQ(value("millrace:sequences_freed_total{passes=\"0\"}"), 1);
+  EXPECT_EQ(value("millrace:sequences_freed_total{passes=\"1\"}"), 2);
+  EXPECT_EQ(value("millrace:sequences_freed_total{passes=\"2\"}"), 3);
+  EXPECT_EQ(value("millrace:sequences_freed_total{passes=\"3+\"}"), 9);
+}
+
 TEST_F(MetricsTest, CountsAnswersByRouteAndStatus) {
   metrics_.http("/v1/completions", 200, 0.2);
   metrics_.http("/v1/completions", 200, 0.3);
@@ -226,6 +294,9 @@ std::map<std::string, std::string> documented_metrics() {
 TEST_F(MetricsTest, AreThoseOfTheDocument) {
   metrics_.refused("busy");
   metrics_.http("/health", 200, 0.1);
+  SchedulerStats& scheduler = stats_.scheduler;
+  scheduler.decode_bytes = scheduler.decode_seconds = scheduler.peak_bytes_per_second = 1;
+  scheduler.prefill_operations = scheduler.prefill_seconds = scheduler.peak_operations_per_second = 1;
 
   EXPECT_EQ(Exposition(metrics_.scrape(stats_, streams_)).types(), documented_metrics());
 }
