@@ -23,6 +23,10 @@ TABLE = [
     ("max_tokens", "max_tokens", "--max-tokens", [-1, 2**24 + 1, 2**31, 2**63, 1.5, "all"]),
     ("n", "n", None, [0, -1, 17, 2**31, 2**63, 1.5, "two"]),
     ("logprobs", "logprobs", "--logprobs", [-1, 21, 2**31, 0.5, "top"]),
+    ("priority", "priority", None, [-101, 101, 2**31, 2**63, 0.5, "high"]),
+    ("deadline_ms", "deadline_ms", None, [0, -1, 86_400_001, 2**63, 0.5, "soon"]),
+    ("tenant", "user", None, ["x" * 65, "a\nb", "\0", "\x7f", "\x9b", 5]),
+    ("cache_salt", "cache_salt", None, ["x" * 257, "a\tb", "\0", 5]),
     ("stop", "stop", "--stop", [[""], ["x" * 1025], ["x"] * 17, ["x"] * 100_000]),
     ("stop_ids", "stop_token_ids", None, [[-1], [2**20], [1] * 17]),
     ("prompt", "prompt", None, ["x" * (4 * 2**20 + 1)]),
@@ -98,9 +102,10 @@ class DoorsTest(unittest.TestCase):
     def test_what_is_at_the_limit_passes_every_door(self):
         right = {"temperature": 100.0, "top_p": 1.0, "min_p": 1.0, "repetition_penalty": 1e30, "frequency_penalty": -100.0,
                  "presence_penalty": 100.0, "top_k": 2**31 - 1, "seed": 2**63 - 1}
+        order = {"priority": -100, "deadline_ms": 86_400_000, "cache_salt": "s" * 256}
 
-        self.assertEqual(self.zmq_answer({"sampling": right, "max_tokens": 1})["type"], "ack")
-        self.assertEqual(server.post("/v1/completions", {"prompt": "x", "max_tokens": 1, **right})[0], 200)
+        self.assertEqual(self.zmq_answer({"sampling": right, "max_tokens": 1, **order, "tenant": "t" * 64})["type"], "ack")
+        self.assertEqual(server.post("/v1/completions", {"prompt": "x", "max_tokens": 1, **right, **order, "user": "t" * 64})[0], 200)
         flags = ["--temp=100", "--top-p=1", "--min-p=1", "--repeat-penalty=1e30", "--frequency-penalty=-100", "--presence-penalty=100",
                  f"--top-k={2**31 - 1}", f"--seed={2**63 - 1}", "--max-tokens=1"]
         self.assertEqual(subprocess.run([MILLRACE, "generate", *flags, "x"], capture_output=True, timeout=100).returncode, 0)
