@@ -76,11 +76,26 @@ class ServeTest(unittest.TestCase):
 
         self.assertEqual(stream.reasons, ["cancelled"])
 
+    def test_a_deadline_ends_a_stream(self):
+        client = self.client()
+        stream = client.generate("A fox", ignore_eos=True, deadline_ms=1, priority=-5, tenant="a", cache_salt="s")
+
+        stream.text()
+
+        self.assertEqual(stream.reasons, ["deadline"])
+
     def test_tells_errors(self):
         client = self.client()
-        with self.assertRaises(InvalidRequest) as caught:
-            client.complete("x", temperature=-1.0)
-        self.assertEqual(caught.exception.field, "sampling.temperature")
+        for field, options in {
+            "sampling.temperature": {"temperature": -1.0},
+            "priority": {"priority": 101},
+            "deadline_ms": {"deadline_ms": 0},
+            "tenant": {"tenant": "a\nb"},
+            "cache_salt": {"cache_salt": "x" * 257},
+        }.items():
+            with self.subTest(field=field), self.assertRaises(InvalidRequest) as caught:
+                client.complete("x", **options)
+            self.assertEqual(caught.exception.field, field)
         self.assertRaises(InvalidRequest, client.complete, "word " * 10_000)
         self.assertRaises(UnknownRequest, client.cancel, bytes(16))
         self.assertRaises(UnknownRequest, client.stream(bytes(16)).text)
