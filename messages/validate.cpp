@@ -27,7 +27,8 @@ Verdict check_range(std::string_view field, std::same_as<float> auto value, int 
 }
 
 template <std::integral T>
-Verdict check_range(std::string_view field, T value, std::type_identity_t<T> low, std::type_identity_t<T> high) {
+Verdict check_range(std::string_view field, T value, std::type_identity_t<T> low,
+                    std::type_identity_t<T> high) {
   if (value >= low && value <= high)
     return std::nullopt;
   return refuse(std::string(field), "must be from " + std::to_string(low) + " to " + std::to_string(high));
