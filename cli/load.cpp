@@ -35,17 +35,21 @@ void check_device(const std::string& name) {
 
 std::shared_ptr<Device> make_device(std::shared_ptr<const Model> model, const ModelOptions& options) {
   check_device(options.device);
+  const int32_t model_context = model->config().context_length;
   ProgressBar bar("loading " + model_name(*model, options));
   CpuDeviceOptions cpu;
   cpu.threads = options.threads;
   cpu.context_length = options.context_length;
   cpu.isa = active_isa();
+  cpu.kv_positions = options.kv_positions;
   cpu.activations = options.activations;
+  cpu.prefix_cache = !options.no_prefix_cache;
   cpu.progress = [&bar](double share) { bar.update(share); };
   try {
     return make_cpu_device(std::move(model), cpu);
-  } catch (const std::invalid_argument& e) { // the model's own bounds of what --ctx may be
-    throw UsageError(std::string("--ctx: ") + e.what());
+  } catch (const std::invalid_argument& e) { // the bounds of model and machine
+    const bool context_fits = options.context_length <= model_context;
+    throw UsageError((context_fits ? "--kv-positions: " : "--ctx: ") + std::string(e.what()));
   }
 }
 

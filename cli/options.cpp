@@ -82,6 +82,18 @@ CLI::Option* add_int(CLI::App& command, const std::string& flag, int32_t& target
   return command.add_option_function<std::string>(flag, read, help)->option_text("N");
 }
 
+CLI::Option* add_share(CLI::App& command, const std::string& flag, double& target, double max,
+                       const std::string& help) {
+  const auto read = [&target, flag, max](const std::string& word) {
+    const std::string expected = format("a number above 0 and at most %g", max);
+    const auto value = parse<double>(word, flag, expected);
+    if (!(value > 0 && value <= max)) // a NaN is neither
+      throw UsageError(flag + ": " + quote(word) + " is not " + expected);
+    target = value;
+  };
+  return command.add_option_function<std::string>(flag, read, help)->option_text("X");
+}
+
 Limits widest_limits() {
   Limits limits;
   limits.vocab_size = limits.context_length = std::numeric_limits<int32_t>::max();

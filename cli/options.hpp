@@ -21,6 +21,8 @@ struct ModelOptions {
   int32_t threads = 0;        // 0: all physical cores
   int32_t context_length = 0; // 0: the model's, at most 4096
   Activations activations = Activations::q8;
+  int32_t kv_positions = 0; // of all sequences together; 0: as CpuDeviceOptions chooses
+  bool no_prefix_cache = false;
 };
 
 inline constexpr int32_t kDefaultMaxTokens = 256;
@@ -39,5 +41,9 @@ Limits widest_limits();
 /// default.
 CLI::Option* add_int(CLI::App& command, const std::string& flag, int32_t& target, int32_t min, int32_t max,
                      const std::string& help);
+
+/// Likewise for a number above 0 and at most max.
+CLI::Option* add_share(CLI::App& command, const std::string& flag, double& target, double max,
+                       const std::string& help);
 
 } // namespace millrace

@@ -104,10 +104,22 @@ void add_serving(CLI::App& command, ServeOptions& options) {
           "Sequences that decode together [16]");
   add_int(command, "--prefill-chunk", options.pipeline.prefill_chunk, 1, 1 << 16,
           "Prompt tokens in one pass [128]");
+  add_share(command, "--prefill-stretch", options.pipeline.prefill_stretch, 1'000,
+            "Decode steps that a pass over prompts beside them may last [1.5]");
+  add_int(command, "--kv-positions", options.model.kv_positions, 1, 1 << 30,
+          "Positions in the KV cache, of all sequences [16 contexts, at most a quarter of the memory]");
+  command.add_flag("--no-prefix-cache", options.model.no_prefix_cache,
+                   "Read each prompt from its beginning, though another began alike");
   add_int(command, "--max-queued-requests", options.pipeline.max_queued_requests, 1, 1 << 20,
           "Requests that wait; beyond it they are refused as busy [1024]");
   add_int(command, "--max-queued-tokens", options.max_queued_tokens, 1, 1 << 30,
           "Likewise, in tokens of prompts [65536]");
+  add_int(command, "--max-queue-wait", options.max_queue_wait_s, 0, kMaxSeconds,
+          "Seconds; what would wait longer is refused as busy; 0: nothing is [60]");
+  add_share(command, "--max-tenant-share", options.pipeline.max_tenant_share, 1,
+            "Part of what may wait that one tenant may fill [0.75]");
+  add_int(command, "--ageing", options.ageing_s, 1, kMaxSeconds,
+          "Seconds of waiting that make a request one level of priority more urgent [10]");
   add_int(command, "--grace", options.grace, 0, kMaxSeconds, "Seconds that running requests get to end [30]");
   add_text(command, "--config", options.config, "FILE",
            "More of these flags, as `max-batch = 32`; the command line goes first")
@@ -122,6 +134,8 @@ ServerOptions ServeOptions::server() const {
   ServerOptions parts;
   parts.pipeline = pipeline;
   parts.pipeline.max_queued_tokens = max_queued_tokens;
+  parts.pipeline.max_queue_wait = seconds(max_queue_wait_s);
+  parts.pipeline.ageing = seconds(ageing_s);
 
   parts.log = log;
   parts.log_prompts = log_prompts;

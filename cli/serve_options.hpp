@@ -28,6 +28,7 @@ struct ServeOptions {
   int32_t stream_log_mib = 8, total_log_mib = 256;
   int32_t log_ttl_s = 300;
   int32_t max_queued_tokens = 65'536;
+  int32_t max_queue_wait_s = 60, ageing_s = 10;
 
   LogOptions log;
   bool log_prompts = false;

@@ -127,6 +127,7 @@ ServerStats Server::stats(int32_t max_requests) const {
   stats.restarts = pipeline.restarts;
   stats.passes = pipeline.passes;
   stats.device_busy_seconds = pipeline.device_busy_seconds;
+  stats.scheduler = pipeline.scheduler;
   stats.requests = pipeline_->requests(static_cast<size_t>(std::max(max_requests, 0)));
   return stats;
 }

@@ -33,6 +33,11 @@ std::string size(int64_t bytes) {
   return format("%.1f KiB", static_cast<double>(bytes) / 1024);
 }
 
+/// "-" of nothing.
+std::string percentage(int64_t part, int64_t whole) {
+  return whole > 0 ? format("%.0f %%", 100 * static_cast<double>(part) / static_cast<double>(whole)) : "-";
+}
+
 std::string bar(double part, size_t width) {
   const auto full = static_cast<size_t>(std::clamp(part, 0.0, 1.0) * static_cast<double>(width) + 0.5);
   return '[' + std::string(full, '#') + std::string(width - full, '.') + ']';
@@ -90,6 +95,9 @@ std::vector<std::string> top_lines(const StatsSample& now, const std::optional<S
              count(s.queued_tokens)),
       format("KV cache  %s %d of %d blocks, %.0f %%", bar(used, 30).c_str(), s.kv_blocks_used,
              s.kv_blocks_total, 100 * used),
+      format("prefixes  %d blocks cached   hit rate %s   evicted %lld   preempted %lld   yielded %lld",
+             s.scheduler.kv_blocks_cached, percentage(s.scheduler.cache_hits, s.scheduler.cache_queries).c_str(),
+             count(s.scheduler.cache_evictions), count(s.scheduler.preempted), count(s.scheduler.yielded)),
       format("log       %lld streams, %s   subscriptions %lld   HTTP connections %lld", count(s.log_streams),
              size(s.log_bytes).c_str(), count(s.subscriptions), count(s.http_connections)),
       format("total     finished %lld   rejected %lld   replayed %lld   lagging %lld   restarts %lld",

@@ -162,6 +162,33 @@ class ServeTest(ProgramTest):
             self.assert_refused(["serve", "--port", "0", "--http-address", "0.0.0.0", *flags], "0.0.0.0", code=1)
         self.assert_refused(["serve", "--tls-cert", "cert.pem"], "--tls-key")
 
+    def test_refuses_a_schedule_that_there_is_not(self):
+        for flag, value, limit in [
+            ("--prefill-stretch", "0", "above 0 and at most 1000"),
+            ("--prefill-stretch", "nan", "above 0"),
+            ("--prefill-stretch", "1x", "a number"),
+            ("--kv-positions", "0", "between 1 and"),
+            ("--kv-positions", "1073741824", "this machine holds"),
+            ("--max-queue-wait", "-1", "between 0 and 86400"),
+            ("--max-tenant-share", "1.01", "above 0 and at most 1"),
+            ("--max-tenant-share", "0", "above 0"),
+            ("--ageing", "0", "between 1 and 86400"),
+        ]:
+            with self.subTest(flag=flag, value=value):
+                self.assert_refused(["serve", "--port", "0", flag, value], flag, limit)
+
+    def test_keeps_beginnings_of_prompts_unless_told_not_to(self):
+        body = {"prompt": "Once upon a time there was a small fox who lived in a deep forest. " * 4, "max_tokens": 1}
+        for flags, cached in ((), True), (("--no-prefix-cache",), False):
+            with Server("--kv-positions", "1024", *flags) as server:
+                usages = [json.loads(server.ask("POST", "/v1/completions", body)[1])["usage"] for _ in range(2)]
+                found = [usage["prompt_tokens_details"]["cached_tokens"] for usage in usages]
+                self.assertEqual(found[0], 0)
+                self.assertEqual(found[1] > 0, cached, usages)
+                metrics = server.ask("GET", "/metrics")[1].decode()
+                self.assertRegex(metrics, r"(?m)^vllm:prefix_cache_hits_total\{.*\} %d$" % found[1])
+                self.assertRegex(metrics, r"(?m)^millrace:kv_blocks\{.*\} 64$")
+
     def test_refuses_a_port_beside_an_endpoint(self):
         self.assert_refused(["serve", "--port", "0", "--events-endpoint", "tcp://127.0.0.1:0"], "--port")
 

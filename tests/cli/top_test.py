@@ -32,6 +32,7 @@ STATS = {
     "kv_blocks_used": 128,
     "kv_blocks_total": 512,
     "generated_tokens": 1000,
+    "scheduler": {"preempted": 3, "yielded": 2, "cache_queries": 200, "cache_hits": 150, "cache_evictions": 4, "kv_blocks_cached": 99},
     "http_connections": 7,
     "requests": [
         {"stream": "ab12cd34", "phase": "decode", "prompt_tokens": 12, "processed_tokens": 12, "generated_tokens": 34,
@@ -112,10 +113,17 @@ class TopTest(ProgramTest):
         self.assertIn("tales on cpu:0 avx2   serving   up 1h 02m", text)
         self.assertIn("running 2   waiting 1   prompt tokens queued 40", text)
         self.assertIn("128 of 512 blocks, 25 %", text)
+        self.assertIn("99 blocks cached   hit rate 75 %   evicted 4   preempted 3   yielded 2", text)
         self.assertIn("HTTP connections 7", text)
         self.assertRegex(text, r"tokens/s  generated [1-9]\d+\.\d")
         self.assertRegex(text, r"ab12cd34  decode +1 +12/12 +34 +13\.5  2\.5s")
         self.assertNotIn("\x1b", text)
+
+    def test_tells_no_hit_rate_of_nothing(self):
+        with Server(scheduler={}) as server:
+            text = self.output("top", "--once", "--port", str(server.port)).decode()
+
+        self.assertIn("hit rate -", text)
 
     def test_tells_machines_in_json(self):
         with Server() as server:
@@ -123,6 +131,7 @@ class TopTest(ProgramTest):
 
         stats = json.loads(text)
         self.assertEqual(stats["kv_blocks_used"], 128)
+        self.assertEqual(stats["scheduler"]["cache_hits"], 150)
         self.assertEqual(stats["requests"][0]["stream"], "ab12cd34")
         self.assertEqual(server.asked[0]["max_requests"], 5)
 
