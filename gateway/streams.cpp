@@ -39,7 +39,7 @@ constexpr size_t kMaxSnapshotText = 4u << 20; // half of what a frame may hold
 constexpr size_t kKeptTexts = 64u << 20;      // of streams that were looked at
 constexpr Limits kAnyModel{.vocab_size = std::numeric_limits<int32_t>::max(),
                            .context_length = std::numeric_limits<int32_t>::max()};
-constexpr std::string_view kCurve = "curve:";
+constexpr std::string_view kCurve = "curve:", kHttp = "http:"; // what names of keys begin with
 const Failure kFull{Error::busy, "", "the log is full of running streams", 1'000};
 const Origin kJournal{.door = "journal", .request_id = ""};
 
@@ -48,11 +48,15 @@ int64_t unix_ms() {
   return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
 }
 
-/// What is the door's to say, and not the client's.
-void take_over(Generate& request, const Principal& who) {
+/// What is the door's to say, and not the client's. Without a key nobody takes the name of one: its share of the device and
+/// its cached prompts are its own.
+std::optional<Failure> take_over(Generate& request, const Principal& who) {
   request.expires_at.reset();
   if (!who.name.empty())
     request.tenant = who.name;
+  else if (request.tenant.starts_with(kCurve) || request.tenant.starts_with(kHttp))
+    return Failure{Error::invalid_field, "tenant", "must not begin with \"curve:\" or \"http:\", as the names of keys do"};
+  return std::nullopt;
 }
 
 uint64_t random_seed() {
@@ -217,7 +221,8 @@ bool Streams::State::begin(const Generate& request, Entry entry, Clock::time_poi
 
 std::variant<Streams::Opened, Failure> Streams::State::open(Generate request, const Principal& who,
                                                             const Origin& origin) {
-  take_over(request, who);
+  if (auto failure = take_over(request, who))
+    return *std::move(failure);
   // The backend knows its model and looks closer, but the log has a place for each choice and the journal the
   // request before it does.
   if (auto failure = validate(request, kAnyModel))

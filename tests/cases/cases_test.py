@@ -320,6 +320,45 @@ class CasesTest(unittest.TestCase):
         connection.close()
         server.wait_until(idle, "idle after an answer was left")
 
+    # ---- scheduling ----
+
+    def test_a_deadline_ends_a_request(self):
+        idle = lambda: server.gauge("vllm:num_requests_running") + server.gauge("vllm:num_requests_waiting") == 0
+        expired = server.gauge("millrace:requests_expired_total")
+        body = {"prompt": PROMPT, "max_tokens": 100_000, "ignore_eos": True, "deadline_ms": 150}
+        status, answer = server.post("/v1/completions", body)
+        if status == 200:
+            self.assertEqual(answer["choices"][0]["finish_reason"], "deadline")
+            self.assertGreater(answer["usage"]["completion_tokens"], 0)
+        else:  # a machine that had not got to its first token by then
+            self.assertEqual((status, answer["error"]["type"], answer["error"]["code"]), (504, "timeout_error", "deadline"))
+        events = server.stream("/v1/completions", body)
+        self.assertEqual(events[-1][2], "[DONE]")
+        self.assertEqual(events[-2][2]["choices"][0]["finish_reason"], "deadline")
+        server.wait_until(idle, "idle after a deadline")
+        self.assertEqual(server.gauge("millrace:requests_expired_total"), expired + 2)
+
+    def test_a_deadline_before_the_first_token_is_a_time_out(self):
+        answer = server.post("/v1/completions", {"prompt": [5] * (self.context_length() - 2), "deadline_ms": 1})
+        self.assert_refused(answer, "deadline_ms", status=504)
+        self.assertEqual(answer[1]["error"]["type"], "timeout_error")
+
+    def test_only_the_same_user_and_salt_share_cached_prompts(self):
+        prompt = "The caching fox and the cached hen went to the market to buy a cache of corn. " * 3
+        def cached(**who):
+            return server.complete(prompt=prompt, max_tokens=1, **who)["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        self.assertEqual(cached(user="ann", cache_salt="1"), 0)
+        self.assertGreater(cached(user="ann", cache_salt="1"), 0)
+        self.assertEqual(cached(user="bob", cache_salt="1"), 0)
+        self.assertEqual(cached(user="ann", cache_salt="2"), 0)
+        self.assertLessEqual(cached(), 1)  # BOS, of whoever has no name
+
+    def test_the_scheduler_does_not_change_an_answer(self):
+        plain = server.complete(prompt=PROMPT, max_tokens=24, seed=3, temperature=1)
+        for fields in ({"priority": -7}, {"user": "ann"}, {"cache_salt": "x"}, {"deadline_ms": 60_000}):
+            self.assertEqual(server.complete(prompt=PROMPT, max_tokens=24, seed=3, temperature=1, **fields)["choices"], plain["choices"])
+
     # ---- more ----
 
     def test_the_prompt_has_logprobs(self):

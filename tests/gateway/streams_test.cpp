@@ -123,6 +123,18 @@ TEST_F(StreamsTest, TakesTheTenantFromTheKeyWhereThereIsOne) {
   EXPECT_EQ(backend_.submitted()[1].tenant, kAlice.name);
 }
 
+TEST_F(StreamsTest, LetsNobodyTakeTheNameOfAKey) {
+  start();
+  Generate request = generate(1);
+  for (const std::string& name : {kAlice.name, std::string("http:alice")}) {
+    request.tenant = name;
+    EXPECT_EQ(refused(request).code, Error::invalid_field);
+    EXPECT_EQ(refused(request).field, "tenant");
+  }
+  open(request, kAlice);
+  EXPECT_EQ(backend_.submitted().at(0).tenant, kAlice.name);
+}
+
 TEST_F(StreamsTest, RefusesWhatTheLogHasNoRoomForUntilStreamsEnd) {
   options_.total_log_bytes = 10'000;
   start();
