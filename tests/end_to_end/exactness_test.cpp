@@ -2,6 +2,7 @@
 // and, with MILLRACE_REAL_WEIGHTS, for Qwen2.5-0.5B.
 
 #include "actors/pipeline.hpp"
+#include "kernels/attention.hpp"
 #include "model/model.hpp"
 #include "model/softmax.hpp"
 #include "tests/real_models.hpp"
@@ -27,12 +28,22 @@ struct Output {
 
 using Outputs = std::map<std::pair<StreamId, int32_t>, Output>;
 
+/// How requests are served; nothing of it may show in what they give.
+struct Setting {
+  PipelineOptions options = {};
+  int threads = 2;
+  int64_t kv_positions = 16 * 256;
+  bool prefix_cache = true;
+};
+
 /// Collects the events of many requests and waits for their ends.
 class Collector {
 public:
   void operator()(const Event& event) {
     std::lock_guard lock{mutex_};
-    if (auto* token = std::get_if<Token>(&event)) {
+    if (auto* started = std::get_if<Started>(&event)) {
+      starts_[{started->request, started->choice}].push_back(started->cached_tokens);
+    } else if (auto* token = std::get_if<Token>(&event)) {
       auto& output = outputs_[{token->request, token->choice}];
       EXPECT_EQ(token->seq, int64_t(output.ids.size()));
       output.ids.push_back(token->id);
@@ -62,6 +73,9 @@ public:
   /// Once it has ended: the log-probs of its prompt.
   const std::vector<PromptToken>& scored(const StreamId& request) { return scored_[request]; }
 
+  /// Once they have ended: for each time that a choice came to the device, the prompt tokens that the cache had.
+  const std::map<std::pair<StreamId, int32_t>, std::vector<int32_t>>& starts() const { return starts_; }
+
   /// A reader that has the first tokens of a choice already. Its text begins with what comes now.
   void begin_at(const std::pair<StreamId, int32_t>& choice, const Output& whole, size_t told) {
     std::lock_guard lock{mutex_};
@@ -76,6 +90,7 @@ private:
   int ended_ = 0;
   Outputs outputs_;
   std::map<StreamId, std::vector<PromptToken>> scored_;
+  std::map<std::pair<StreamId, int32_t>, std::vector<int32_t>> starts_;
 };
 
 StreamId numbered(int i) {
@@ -125,18 +140,26 @@ protected:
   std::shared_ptr<const Model> model;
   std::shared_ptr<const Tokenizer> tokenizer;
 
-  std::shared_ptr<Device> device(int threads) {
+  std::shared_ptr<Device> device(const Setting& setting) {
     CpuDeviceOptions options;
     options.isa = GetParam();
-    options.threads = threads;
+    options.threads = setting.threads;
     options.context_length = 256;
-    options.kv_positions = 16 * 256;
+    options.kv_positions = setting.kv_positions;
+    options.prefix_cache = setting.prefix_cache;
     return make_cpu_device(model, options);
   }
+  std::shared_ptr<Device> device(int threads) { return device(Setting{.threads = threads}); }
 
-  Outputs together(const std::vector<Generate>& requests, const PipelineOptions& options, int threads) {
+  Outputs together(const std::vector<Generate>& requests, const Setting& setting) {
     Collector collector;
-    auto shared = device(threads);
+    return together(requests, setting, collector);
+  }
+  Outputs together(const std::vector<Generate>& requests, const Setting& setting, Collector& collector) {
+    return together(requests, setting.options, device(setting), collector);
+  }
+  Outputs together(const std::vector<Generate>& requests, const PipelineOptions& options,
+                   const std::shared_ptr<Device>& shared, Collector& collector) {
     Outputs outputs;
     {
       Pipeline pipeline{tokenizer, shared, options, std::ref(collector)};
@@ -145,6 +168,7 @@ protected:
       outputs = collector.wait(int(requests.size()));
     }
     EXPECT_EQ(shared->blocks().used(), 0);
+    EXPECT_EQ(shared->blocks().tables(), 0);
     shared->blocks().check_integrity();
     return outputs;
   }
@@ -165,13 +189,14 @@ protected:
 
     auto alone = one_at_a_time(requests);
 
-    PipelineOptions small_chunks;
-    small_chunks.prefill_chunk = 7;
-    PipelineOptions small_batches;
-    small_batches.max_batch_size = 3;
-    EXPECT_EQ(together(requests, {}, 2), alone);
-    EXPECT_EQ(together(requests, small_chunks, 2), alone);
-    EXPECT_EQ(together(requests, small_batches, 1), alone);
+    Setting small_chunks;
+    small_chunks.options.prefill_chunk = 7;
+    Setting small_batches{.threads = 1};
+    small_batches.options.max_batch_size = 3;
+    EXPECT_EQ(together(requests, {}), alone);
+    EXPECT_EQ(together(requests, small_chunks), alone);
+    EXPECT_EQ(together(requests, small_batches), alone);
+    EXPECT_EQ(together(requests, {.prefix_cache = false}), alone);
     for (auto& request : requests)
       EXPECT_EQ(int32_t((alone.at({request.request, 0}).ids.size())), *request.max_tokens);
   }
@@ -189,8 +214,8 @@ TEST_P(Exactness, ChoicesOfOneRequestDifferAndRepeat) {
   auto requests = mixed_requests(1, 1);
   requests[0].n = 3;
 
-  auto first = together(requests, {}, 2);
-  auto second = together(requests, {}, 1);
+  auto first = together(requests, {});
+  auto second = together(requests, {.threads = 1});
 
   EXPECT_EQ(first, second);
   ASSERT_EQ(first.size(), 3u);
@@ -202,7 +227,7 @@ TEST_P(Exactness, ResumedRequestsGiveTheSameBits) {
   auto requests = mixed_requests(GetParam() == Isa::scalar ? 2 : 4, 1);
   requests[0].stop = {"the"};
   requests[1].n = 2;
-  const auto whole = together(requests, {}, 2);
+  const auto whole = together(requests, {});
   auto shared = device(2);
   for (size_t cut : {0, 5, 11, 30}) {
     Collector collector;
@@ -225,6 +250,71 @@ TEST_P(Exactness, ResumedRequestsGiveTheSameBits) {
       EXPECT_EQ(output.reason, whole.at(key).reason) << cut;
       EXPECT_TRUE(whole.at(key).text.ends_with(output.text)) << cut;
     }
+  }
+}
+
+TEST_P(Exactness, RequestsThatGaveWayTwiceGiveTheSameBits) {
+  // The first two grow until one has to go; it comes back beside the third, and one of these has to go again.
+  auto requests = mixed_requests(4, 1);
+  for (Generate& request : requests) {
+    request.prompt = "Once upon a time";
+    request.max_tokens = 90;
+  }
+  requests[1].prompt_logprobs = 2;
+  const auto alone = together(requests, {.options = {{.max_batch_size = 1}}, .prefix_cache = false});
+
+  for (const bool prefix_cache : {false, true}) {
+    if (!prefix_cache && GetParam() == Isa::scalar)
+      continue; // it takes long
+    const Setting crowded{.kv_positions = 8 * kBlockSize, .prefix_cache = prefix_cache};
+    Collector collector;
+    EXPECT_EQ(together(requests, crowded, collector), alone) << prefix_cache;
+    size_t most = 0;
+    for (const auto& [choice, starts] : collector.starts())
+      most = std::max(most, starts.size());
+    EXPECT_GE(most, 3u) << "nobody gave way twice";
+  }
+}
+
+TEST_P(Exactness, CachedPromptsGiveTheSameBits) {
+  auto requests = mixed_requests(4, 1);
+  for (Generate& request : requests)
+    request.prompt = "There was a castle in the land of the north, and in it lived a king. " + *request.prompt;
+  requests[3].n = 2;
+  const auto whole = together(requests, {.prefix_cache = false});
+
+  const auto shared = device(Setting{});
+  for (int round = 0; round < 2; ++round) {
+    Collector collector;
+    EXPECT_EQ(together(requests, {}, shared, collector), whole);
+    for (const auto& [choice, starts] : collector.starts())
+      EXPECT_TRUE(round == 0 || starts.at(0) > 0);
+  }
+}
+
+// A conversation: what was said before, the answers, too, is not read again.
+TEST_P(Exactness, TurnsOfAConversationGiveTheSameBits) {
+  const auto shared = device(Setting{});
+  int32_t known = 0;
+  std::vector<TokenId> history = tokenizer->encode("Once upon a time there was a little", {});
+  for (int turn = 0; turn < 3; ++turn) {
+    Generate request;
+    request.request = numbered(turn);
+    request.prompt_ids = history;
+    request.max_tokens = 20;
+    request.ignore_eos = true;
+    request.sampling.temperature = 1;
+    request.sampling.seed = 7;
+    Collector collector;
+    const auto outputs = together({request}, {}, shared, collector);
+    EXPECT_EQ(outputs, together({request}, {.prefix_cache = false}));
+    const Output& output = outputs.at({request.request, 0});
+    EXPECT_EQ(collector.starts().at({request.request, 0}).at(0), known) << turn;
+    const auto fed = int32_t(history.size() + output.ids.size()) - 1;
+    known = fed / kBlockSize * kBlockSize;
+    history.insert(history.end(), output.ids.begin(), output.ids.end());
+    for (const TokenId id : tokenizer->encode(" and then", {.add_bos = false}))
+      history.push_back(id);
   }
 }
 
