@@ -795,8 +795,14 @@ TEST_F(CompletionsTest, AnswersWhereMemoryLacksForTheWorkersResult) {
 }
 
 TEST_F(CompletionsTest, APeerThatLeftWhileItsBodyWasParsedOpensNothing) {
-  const auto exchange = post("/v1/completions", R"({"prompt":")" + std::string(200'000, 'a') + "\"}");
-  exchange->close();
+  Request request;
+  request.method = "POST";
+  request.path = "/v1/completions";
+  request.headers.emplace("content-type", "application/json");
+  request.body = R"({"prompt":")" + std::string(200'000, 'a') + "\"}";
+  const auto exchange = std::make_shared<FakeExchange>(loop_, std::move(request));
+  api_->handle(exchange);
+  exchange->close(); // before the loop hears of what was parsed
   const auto next = post("/tokenize", R"({"content":")" + std::string(100'000, 'a') + "\"}");
 
   wait_for(*next);
