@@ -21,6 +21,7 @@ protected:
   void spawn() {
     context =
         int32_t(std::min<int64_t>(device->context_length(), int64_t(device->blocks().total()) * kBlockSize));
+    budget = std::make_shared<StepBudget>(options.prefill_chunk, options.prefill_stretch);
     graph = spawn_graph(system,
                         {.tokenizer = tokenizer,
                          .device = device,
@@ -28,7 +29,7 @@ protected:
                          .context_length = context,
                          .backlog = backlog,
                          .board = board,
-                         .budget = std::make_shared<StepBudget>(options.prefill_chunk, options.prefill_stretch),
+                         .budget = budget,
                          .sink =
                              [this](const Event& event) {
                                events.push_back(event);
@@ -120,6 +121,7 @@ protected:
   // No stretch: passes of the fake device take no time worth measuring.
   PipelineOptions options{{.max_batch_size = 16, .prefill_chunk = 16, .prefill_stretch = 1e12}};
   int32_t context = 0;
+  std::shared_ptr<StepBudget> budget;
   Reader reader;
   std::vector<Event> events;
   bool dispatch_ended = false;
