@@ -146,6 +146,27 @@ class DurabilityTest(ProgramTest):
     def test_goes_on_after_a_death_near_the_end(self):
         self.check_killed_at([1500])
 
+    def test_does_not_put_a_deadline_off(self):
+        server = self.serve()
+        client = self.client(server)
+        admitted = time.time()
+        [stream] = self.begin(client, [dict(prompt="Once upon a time", max_tokens=1000, n=8, ignore_eos=True, deadline_ms=1000)])
+        server.kill()
+        self.assertFalse(self.written(stream, "done"), "nothing was interrupted")
+        told = self.written(stream, "token")
+        while time.time() < admitted + 1:
+            client.hear(50)
+
+        server = self.serve(like=server)
+        late = self.client(server)  # the first one may have heard what was not written yet
+        late.watch(8, stream)
+        late.read_all([stream])
+
+        ends = [event for event in late.streams[stream].said() if event["type"] == "finished"]
+        self.assertEqual([event["reason"] for event in ends], 8 * ["deadline"])
+        self.assertEqual(late.streams[stream].tokens(), told)
+        self.assertEqual(server.end(), 0)
+
     def test_goes_on_after_several_deaths(self):
         self.check_killed_at([50, 400, 401, 1200])
 
