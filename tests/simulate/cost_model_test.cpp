@@ -50,7 +50,9 @@ TEST(CostModel, APromptShorterThanTheChunkIsOnePass) {
   report.prefill = {.tokens = 32, .tokens_s = 200};
 
   EXPECT_NEAR(fit({report}, 128).prefill.seconds(32, 0), 0.16, 1e-9);
-  EXPECT_NEAR(fit({report, read_bench(kJson)}, 128).decode.seconds(1, 0), 0.025, 0.02);
+  const CostModel both = fit({report, read_bench(kJson)}, 128);
+  EXPECT_NEAR(both.decode.seconds(1, 0), 0.025, 0.02);
+  EXPECT_EQ(both.source, fit({report}, 128).source) << "the same model and CPU are named once";
 }
 
 TEST(CostModel, RefusesWhatIsNoBench) {

@@ -105,8 +105,9 @@ CostModel fit(const std::vector<BenchReport>& reports, int32_t chunk) {
     const double rows = double(report.prefill.tokens) / passes;
     points.push_back({rows, rows / report.prefill.tokens_s});
     points.push_back({1, 1 / report.decode.tokens_s});
-    source += (source.empty() ? "bench: " : "; ") + report.model + " on " + report.cpu + ", " +
-              std::to_string(report.threads) + " threads";
+    const std::string of = report.model + " on " + report.cpu + ", " + std::to_string(report.threads) + " threads";
+    if (source.find(of) == std::string::npos)
+      source += (source.empty() ? "bench: " : "; ") + of;
     overhead += report.loop_overhead_us / double(reports.size());
   }
   CostModel model = line_through(points);
