@@ -52,6 +52,7 @@ struct Answer {
   std::string reason; // FinishReason; empty if it was refused
   Failure failure;    // of a refusal, or code none
   Done done;
+  int32_t cached_tokens = 0; // of the prompt, known from earlier turns
   uint64_t seed = 0;
 };
 
@@ -238,9 +239,10 @@ private:
                static_cast<long long>(generated_), decode_ms_ / 1000,
                decode_ms_ > 0 ? double(decoded_) / decode_ms_ * 1000 : 0.0));
     if (answers_ > 0)
-      say(format("the last answer: %d tokens read in %.0f ms, %d generated, %d of %d positions used, seed %llu",
-                 last_.done.prompt_tokens, last_.done.prefill_ms, last_.done.generated_tokens, used(last_.done),
-                 pipeline_->limits().context_length, static_cast<unsigned long long>(last_.seed)));
+      say(format("the last answer: %d tokens of which %d were known, the rest read in %.0f ms, %d generated, "
+                 "%d of %d positions used, seed %llu",
+                 last_.done.prompt_tokens, last_.cached_tokens, last_.done.prefill_ms, last_.done.generated_tokens,
+                 used(last_.done), pipeline_->limits().context_length, static_cast<unsigned long long>(last_.seed)));
   }
   void take(const ShowHelp&) { std::fputs(std::string(chat_help()).c_str(), stderr); }
   void take(const Exit&) { ended_ = true; }
@@ -309,7 +311,10 @@ private:
         continue;
       }
       const Event& event = std::get<Event>(input);
-      if (const auto* progress = std::get_if<Progress>(&event)) {
+      if (const auto* started = std::get_if<Started>(&event)) {
+        if (started->epoch == 0) // what a preempted answer finds again was not known before
+          answer.cached_tokens = started->cached_tokens;
+      } else if (const auto* progress = std::get_if<Progress>(&event)) {
         if (!bar)
           bar.emplace("reading");
         bar->update(double(progress->processed) / std::max(1, progress->total));

@@ -130,6 +130,15 @@ class ChatTest(ProgramTest):
         text = self.output("generate", "-n", "12", "--temp", "0", transcript).decode()
         self.assertEqual(answer, text.lstrip() + "\n")
 
+    def test_earlier_turns_are_not_read_again(self):
+        question = "Once upon a time there lived a king who had three daughters and a golden apple tree."
+
+        done = run("chat", "-n", "40", "--temp", "0", stdin=f"{question}\nAnd then?\n/stats\n".encode())
+
+        read, known = map(int, re.search(rb"last answer: (\d+) tokens of which (\d+) were known", done.stderr).groups())
+        self.assertGreater(read, 60)
+        self.assertLess(read - known, 16 + 16, "more than the new turn and a part of a block")
+
     def test_history_is_part_of_the_next_prompt(self):
         turns = self.saved("Hello\nAnd then?", "--temp", "0")
         transcript = f"user: Hello\n\nassistant: {turns[1][1]}\n\nuser: And then?\n\nassistant:"
