@@ -7,9 +7,9 @@
 #include "cli/load.hpp"
 #include "cli/options.hpp"
 #include "cli/output.hpp"
+#include "cli/peaks.hpp"
 #include "cli/progress.hpp"
 #include "gateway/json.hpp"
-#include "kernels/probe.hpp"
 #include "model/sampler.hpp"
 
 #include <algorithm>
@@ -33,14 +33,6 @@ struct Options {
   int32_t repeats = 5;
   int32_t probe_mib = 1024;
   bool json = false;
-};
-
-/// Peaks of the machine, or what of them was reached.
-struct Rates {
-  double read_gb_s = 0;
-  double int8_gop_s = 0;
-  double f32_gop_s = 0;
-  MILLRACE_FIELDS(read_gb_s, int8_gop_s, f32_gop_s)
 };
 
 struct Phase {
@@ -169,19 +161,6 @@ Phase summarize(int32_t tokens, std::vector<double> seconds) {
   return phase;
 }
 
-Rates probe(const Options& options, int threads) {
-  ProgressBar bar("probing the machine");
-  ThreadPool pool(threads);
-  const Isa isa = active_isa();
-  Rates rates;
-  rates.read_gb_s = probe_read_bandwidth(pool, size_t(options.probe_mib) << 20, isa) / 1e9;
-  bar.update(1.0 / 3);
-  rates.int8_gop_s = probe_int8_rate(pool, isa) / 1e9;
-  bar.update(2.0 / 3);
-  rates.f32_gop_s = probe_f32_rate(pool, isa) / 1e9;
-  return rates;
-}
-
 void print_report(const Report& r) {
   print(format("%s, %d threads, %s, activations %s\n"
                "%s: %.1f MB of weights and %.3f Gop for each generated token\n\n",
@@ -210,14 +189,14 @@ int bench(const Options& options) {
 
   Report report;
   report.cpu = cpu_name();
-  report.threads = options.model.threads > 0 ? options.model.threads : physical_cores();
+  report.threads = threads_of(options.model.threads);
   report.isa = device.key().kernel_path;
   report.activations = device.key().activations;
   report.model = model_name(*engine.model, options.model);
   const DeviceCost cost = device.cost();
   report.bytes_per_token = uint64_t(cost.weight_bytes);
   report.operations_per_token = int64_t(cost.row_operations + cost.logits_operations);
-  report.probes = probe(options, report.threads);
+  report.probes = measure_peaks(report.threads, size_t(options.probe_mib) << 20);
 
   std::vector<double> prefill, decode;
   {
@@ -233,7 +212,7 @@ int bench(const Options& options) {
 
   report.loop_overhead_us = loop_overhead_us(engine, options.generate);
 
-  const double arithmetic = report.activations == "q8" ? report.probes.int8_gop_s : report.probes.f32_gop_s;
+  const double arithmetic = report.probes.gop_s(report.activations);
   const auto fill = [&](Phase& phase, double bytes_per_token, double operations_per_token) {
     phase.gb_s = phase.tokens_s * bytes_per_token / 1e9;
     phase.gop_s = phase.tokens_s * operations_per_token / 1e9;

@@ -16,6 +16,9 @@
 namespace millrace {
 namespace {
 
+/// Read to measure the memory's bandwidth; larger than any cache.
+constexpr size_t kProbeBytes = size_t{1} << 30;
+
 constexpr const char* kExamples = R"(Examples:
   millrace serve                          the built-in model on loopback: ports 5555, 5556 and, of HTTP, 8080
   millrace serve -m model.gguf --port 0   free ports; stdout tells which
@@ -87,6 +90,8 @@ int serve(ServeOptions options) {
   parts.pipeline.on_death = [&stop] { stop.add_death(); };
   const Engine engine = load_engine(options.model);
   parts.model = model_name(*engine.model, options.model);
+  if (options.measure_peaks)
+    parts.peaks = measure_peaks(options.model.threads, kProbeBytes);
   Server server(engine, std::move(parts));
   serving = true;
   print(server.endpoints() + "ready\n");

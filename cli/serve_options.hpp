@@ -16,6 +16,7 @@ struct ServeOptions {
   GatewayOptions gateway;
   http::ServerOptions http;
   bool no_http = false;
+  bool measure_peaks = false;
   bool allow_remote = false; // for both doors; each still wants its keys
   int32_t port = -1; // of requests; events take the next one, 0 picks both; -1: as the gateway's options say
   int32_t http_port = -1; // -1: 8080, or a free one if --port asks for free ones

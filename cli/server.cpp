@@ -36,7 +36,7 @@ std::string fingerprint(const Engine& engine) {
 } // namespace
 
 Server::Server(const Engine& engine, ServerOptions options)
-    : log_(std::make_shared<Log>(options.log)), device_(engine.device), model_(options.model) {
+    : log_(std::make_shared<Log>(options.log)), device_(engine.device), model_(options.model), peaks_(options.peaks) {
   set_reporter([log = log_](std::string_view part, std::string_view text) {
     log->write(LogLevel::error, "report", {{"part", part}, {"text", text, 1024}});
   });
@@ -128,6 +128,8 @@ ServerStats Server::stats(int32_t max_requests) const {
   stats.passes = pipeline.passes;
   stats.device_busy_seconds = pipeline.device_busy_seconds;
   stats.scheduler = pipeline.scheduler;
+  stats.scheduler.peak_bytes_per_second = peaks_.read_gb_s * 1e9;
+  stats.scheduler.peak_operations_per_second = peaks_.gop_s(device_->key().activations) * 1e9;
   stats.requests = pipeline_->requests(static_cast<size_t>(std::max(max_requests, 0)));
   return stats;
 }

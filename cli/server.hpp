@@ -2,6 +2,7 @@
 
 #include "actors/pipeline.hpp"
 #include "cli/load.hpp"
+#include "cli/peaks.hpp"
 #include "gateway/gateway.hpp"
 #include "gateway/http/api.hpp"
 #include "gateway/http/server.hpp"
@@ -19,6 +20,7 @@ namespace millrace {
 struct ServerOptions {
   std::string model; // its name, as clients use it
   PipelineOptions pipeline;
+  Rates peaks; // of the machine, beside which metrics stand; zeros: not measured
   GatewayOptions gateway;
   LogOptions log;
   bool log_prompts = false;
@@ -52,6 +54,7 @@ private:
   const std::shared_ptr<Log> log_;
   const std::shared_ptr<Device> device_;
   const std::string model_;
+  const Rates peaks_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::latch wired_{1};              // a request may come before the constructor has ended
   std::unique_ptr<Gateway> gateway_; // publishes what the pipeline says at its end, so it goes last

@@ -2,6 +2,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -188,6 +189,17 @@ class ServeTest(ProgramTest):
                 metrics = server.ask("GET", "/metrics")[1].decode()
                 self.assertRegex(metrics, r"(?m)^vllm:prefix_cache_hits_total\{.*\} %d$" % found[1])
                 self.assertRegex(metrics, r"(?m)^millrace:kv_blocks\{.*\} 64$")
+
+    def test_tells_how_near_to_the_machines_peaks_it_runs_if_asked(self):
+        body = {"prompt": "Once upon a time", "max_tokens": 8}
+        for flags in (), ("--measure-peaks",):
+            with Server(*flags) as server:
+                server.ask("POST", "/v1/completions", body)
+                metrics = server.ask("GET", "/metrics")[1].decode()
+                ratios = re.findall(r"(?m)^millrace:(?:decode|prefill)_peak_ratio\{.*\} (\S+)$", metrics)
+                self.assertEqual(len(ratios), 2 if flags else 0, metrics)
+                for ratio in ratios:
+                    self.assertGreater(float(ratio), 0)
 
     def test_refuses_a_port_beside_an_endpoint(self):
         self.assert_refused(["serve", "--port", "0", "--events-endpoint", "tcp://127.0.0.1:0"], "--port")
