@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <limits>
 #include <tuple>
 
 namespace millrace {
@@ -18,7 +19,7 @@ FairQueue::Tenant& FairQueue::activate(const std::string& name) {
   const auto [entry, fresh] = tenants_.try_emplace(name);
   if (fresh) {
     const auto idle = idle_.find(name);
-    entry->second.service = std::max(served_, idle == idle_.end() ? 0 : idle->second);
+    entry->second.service = std::max(start_, idle == idle_.end() ? 0 : idle->second);
     if (idle != idle_.end())
       idle_.erase(idle);
   }
@@ -29,10 +30,11 @@ void FairQueue::retire(const std::string& name) {
   const auto entry = tenants_.find(name);
   if (entry == tenants_.end() || entry->second.active())
     return;
-  std::erase_if(idle_, [&](const auto& idle) { return idle_.size() >= kMaxIdle && idle.second <= served_; });
+  if (idle_.size() >= kMaxIdle)
+    std::erase_if(idle_, [&](const auto& idle) { return idle.second <= start_; });
   if (idle_.size() >= kMaxIdle)
     idle_.clear();
-  if (entry->second.service > served_)
+  if (entry->second.service > start_)
     idle_[name] = entry->second.service;
   tenants_.erase(entry);
 }
@@ -57,6 +59,15 @@ void FairQueue::charge(const std::string& name, int64_t tokens) {
 int64_t FairQueue::service(const std::string& name) const {
   const auto tenant = tenants_.find(name);
   return tenant == tenants_.end() ? 0 : tenant->second.service;
+}
+
+/// Not to the service of whose turn it is: that one may be urgent, whatever it has had.
+void FairQueue::raise_start() {
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const auto& [name, tenant] : tenants_)
+    if (!tenant.waiting.empty())
+      least = std::min(least, tenant.service);
+  start_ = std::max(start_, least);
 }
 
 // ---- choices ----
@@ -103,8 +114,8 @@ std::optional<WaitingChoice> FairQueue::pop(Time now) {
   const auto [name, choices] = best(now);
   if (!choices)
     return std::nullopt;
+  raise_start();
   Tenant& tenant = tenants_.at(*name);
-  served_ = std::max(served_, tenant.service);
   const auto in_priority = tenant.waiting.find(choices->begin()->priority);
   WaitingChoice choice = std::move(in_priority->second.extract(in_priority->second.begin()).value());
   if (in_priority->second.empty())

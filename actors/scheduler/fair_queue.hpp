@@ -28,7 +28,8 @@ struct WaitingChoice {
 /// 1. Urgency: the lowest level first. A choice's level is its priority, less one for each `ageing` that it has waited, but never
 ///    below the lowest priority that waits: age makes it equal to the most urgent, and then fairness decides.
 /// 2. Fairness: of those, the tenant that has been served least (virtual token counters: Sheng et al., "Fairness in Serving Large
-///    Language Models", OSDI 2024, algorithm 1). A tenant that comes back begins where the served ones stand, so nobody saves up.
+///    Language Models", OSDI 2024, algorithm 1). A tenant that comes begins where the one that was served least stood, so nobody
+///    saves up.
 /// 3. Age: of those, the one admitted first, then the lower choice.
 class FairQueue {
 public:
@@ -72,14 +73,16 @@ private:
 
   Tenant& activate(const std::string& tenant);
   void retire(const std::string& tenant);
+  /// Something waits.
+  void raise_start();
   /// The set that holds the next one.
   std::pair<const std::string*, const Choices*> best(Time now) const;
 
   std::chrono::milliseconds ageing_;
   std::unordered_map<std::string, Tenant> tenants_;    // the active ones
-  std::unordered_map<std::string, int64_t> idle_;      // service of those that had more than the served ones when they left
+  std::unordered_map<std::string, int64_t> idle_;      // service of those that had more than newcomers when they left
   std::map<int32_t, size_t> priorities_;               // how many wait with each
-  int64_t served_ = 0; // service of the tenant that was served last, when it was: where newcomers begin
+  int64_t start_ = 0; // where newcomers begin: the least service of the tenants that waited when one was served
   size_t size_ = 0;
 };
 

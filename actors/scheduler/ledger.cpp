@@ -81,8 +81,10 @@ Ledger::Request& Ledger::open(Prompt prompt, Time now, std::optional<Time> deadl
   if (deadline)
     deadlines_.insert({*deadline, id});
   request.choices.resize(size_t(prompt.generate.n));
-  for (Choice& choice : request.choices)
+  for (Choice& choice : request.choices) {
     choice.epoch = first_epoch(id);
+    choice.since = now;
+  }
   request.prompt = std::move(prompt);
   hold(request.tenant(), request.length() * int64_t(request.choices.size()), 1);
   return request;
@@ -107,7 +109,7 @@ void Ledger::wait(const Request& request, int32_t choice) {
                  .tenant = request.tenant(),
                  .priority = request.prompt.generate.priority,
                  .number = request.number,
-                 .since = request.admitted});
+                 .since = request.choices[size_t(choice)].since});
 }
 
 void Ledger::resume(LocalResumption resumption, Time now, std::optional<Time> deadline) {
@@ -157,12 +159,10 @@ std::optional<Sequence> Ledger::next(Time now) {
   // Enough to fill two passes; a tenant that has nothing there need not wait for the prompts of others to begin.
   if (sent_tokens_ >= 2 * int64_t(options_.prefill_chunk) && waiting_.in_device(waiting_.front(now)->tenant) > 0)
     return std::nullopt;
-  const WaitingChoice first = *waiting_.front(now);
-  const int32_t level = waiting_.level(first.priority, first.since, now);
-  waiting_.pop(now);
+  const WaitingChoice first = *waiting_.pop(now);
   Request& request = requests_.at(first.request);
   Choice& choice = request.choices[size_t(first.choice)];
-  choice.level = level;
+  choice.waited = now - first.since;
   set_state(request, choice, Choice::sent);
   if (!std::exchange(choice.charged, true))
     waiting_.charge(request.tenant(), request.length());
@@ -181,27 +181,33 @@ uint64_t Ledger::rank(const Request& request, int32_t choice) { return request.n
 std::optional<SequenceId> Ledger::yield(Time now) {
   if (waiting_.empty() || in_device_ < options_.max_batch_size || yielding_)
     return std::nullopt;
-  const WaitingChoice* first = waiting_.front(now);
-  const int32_t level = waiting_.level(first->priority, first->since, now);
-  const bool lacks = waiting_.in_device(first->tenant) == 0;
+  const WaitingChoice& first = *waiting_.front(now);
+  const bool lacks = waiting_.in_device(first.tenant) == 0;
+  // As in the queue: one that made room for another that it then goes before would only be read again.
+  const auto place = [&](int32_t priority, Time since, const std::string& tenant, uint64_t number) {
+    return std::tuple(waiting_.level(priority, since, now), waiting_.service(tenant), number);
+  };
+  const auto wanted = place(first.priority, first.since, first.tenant, first.number);
   // The choice that loses least by it: of the tenant with the most, or the least urgent, and the latest of these.
-  const SequenceId* best = nullptr;
+  Choice* best = nullptr;
   std::tuple<int32_t, int32_t> most;
   for (const auto& [rank, id] : running_) {
-    const Request& request = requests_.at(id.request);
-    const Choice& choice = request.choices[size_t(id.choice)];
+    Request& request = requests_.at(id.request);
+    Choice& choice = request.choices[size_t(id.choice)];
+    const auto own = place(request.prompt.generate.priority, now - choice.waited, request.tenant(), request.number);
     const int32_t of_tenant = waiting_.in_device(request.tenant());
-    const bool less_urgent = choice.level > level, has_more = lacks && of_tenant > 1 && choice.level >= level;
+    const bool less_urgent = std::get<0>(own) > std::get<0>(wanted), has_more = lacks && of_tenant > 1 && own > wanted;
     if (choice.emitted_ids.empty() || !(less_urgent || has_more))
       continue;
-    const std::tuple claim(choice.level, of_tenant);
+    const std::tuple claim(std::get<0>(own), of_tenant);
     if (!best || claim >= most) {
-      best = &id;
+      best = &choice;
       most = claim;
+      yielding_ = id;
     }
   }
   if (best)
-    yielding_ = *best;
+    best->since = now - best->waited;
   return yielding_;
 }
 
@@ -249,7 +255,7 @@ void Ledger::started(const SequenceStarted& started, Time now) {
   Request& request = requests_.at(id.request);
   set_state(request, *choice, Choice::running);
   const int32_t cached = std::min(started.cached_tokens, int32_t(request.length()));
-  if (choice->emitted_ids.empty())
+  if (!std::exchange(choice->refunded, true))
     waiting_.charge(request.tenant(), -cached);
   choice->read = cached;
   queue_wait_.note_start(request.length(), now);

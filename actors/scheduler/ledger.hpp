@@ -43,8 +43,8 @@ public:
   /// is kept here, for those that come later and are more urgent.
   std::optional<Sequence> next(Time now);
   /// A sequence that should make room, where the batch is full and something waits that has a better claim: its tenant has
-  /// nothing on the device while another has two or more, or it is more urgent than one that runs. One at a time: until
-  /// that one has left the device there is no other.
+  /// nothing on the device while another, served more, has two or more, or it is more urgent than one that runs. So the one
+  /// that makes room waits behind it. One at a time: until that one has left the device there is no other.
   std::optional<SequenceId> yield(Time now);
 
   // What the device's actors say. All of it is dropped and counted if it comes from an earlier owner.
@@ -81,9 +81,11 @@ private:
   struct Choice {
     enum State { waiting, sent, running, finished } state = waiting;
     uint32_t epoch = 0;
-    int32_t read = 0;     // prompt tokens
-    int32_t level = 0;    // of the queue, when it was given out
-    bool charged = false; // for its prompt
+    int32_t read = 0; // prompt tokens
+    Time since{};     // its admission; later, if it has yielded, by its time on the device
+    std::chrono::nanoseconds waited{0}; // until it was given out
+    bool charged = false;               // for its prompt
+    bool refunded = false;              // for what the cache held of that
     std::vector<TokenId> emitted_ids;
   };
   struct Request {

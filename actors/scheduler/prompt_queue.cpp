@@ -79,6 +79,10 @@ void PromptQueue::start(BlockManager& blocks, Pass& pass) {
   }
 }
 
+std::span<const TokenId> PromptQueue::to_publish(std::span<const TokenId> tokens, int32_t prompt_size) const {
+  return share_output_ ? tokens : tokens.first(size_t(prompt_size));
+}
+
 /// Tokens that may come from the cache: at least the last one is fed, and those whose rows give log-probs.
 std::span<const TokenId> PromptQueue::cacheable(const Reading& reading) const {
   const std::span<const TokenId> tokens = reading.tokens;
@@ -87,20 +91,20 @@ std::span<const TokenId> PromptQueue::cacheable(const Reading& reading) const {
   return tokens.first(size_t(first_scored < reading.prompt_size() - 1 ? std::min(first_scored, last) : last));
 }
 
-/// Whether what is being read now will be at least half of what this one has to read.
+/// Whether what is being read now will be at least half of what this one has to read, and soon: a short prompt does not wait for
+/// the end of a long one for the sake of a few blocks.
 bool PromptQueue::is_worth_waiting(const Reading& reading, const BlockManager& blocks) const {
-  const auto wanted = cacheable(reading);
-  int32_t common = 0; // in full blocks
-  for (const Reading& other : reading_) {
-    if (other.sequence.salt != reading.sequence.salt || !other.draws())
-      continue;
-    const auto differs = std::ranges::mismatch(wanted, other.tokens).in1 - wanted.begin();
-    common = std::max(common, int32_t(differs) / kBlockSize * kBlockSize);
-  }
-  if (common < kBlockSize)
+  if (reading_.empty() || !blocks.caching())
     return false;
+  const auto wanted = cacheable(reading);
   const int32_t cached = blocks.lookup(wanted, reading.sequence.salt);
-  return common - cached >= std::max(kBlockSize, (reading.length() - cached) / 2);
+  return std::ranges::any_of(reading_, [&](const Reading& other) {
+    if (other.sequence.salt != reading.sequence.salt || !other.draws())
+      return false;
+    const auto differs = std::ranges::mismatch(wanted, to_publish(other.tokens, other.prompt_size())).in1 - wanted.begin();
+    const int32_t saved = int32_t(differs) / kBlockSize * kBlockSize - cached;
+    return saved >= std::max(kBlockSize, (reading.length() - cached) / 2) && other.left() <= 2 * saved;
+  });
 }
 
 int32_t PromptQueue::share(const Reading& reading, const Pass& pass, int32_t budget) const {
@@ -174,8 +178,7 @@ std::vector<LocalSequence> PromptQueue::hand_on(const LocalNextIds& next, BlockM
     if (!complete_[i] || next.ids[i] == LocalNextIds::kFailed)
       continue;
     LocalSequence& sequence = *complete_[i];
-    const auto read = std::span<const TokenId>(sequence.tokens);
-    blocks.publish(*sequence.blocks, share_output_ ? read : read.first(size_t(sequence.prompt_size)));
+    blocks.publish(*sequence.blocks, to_publish(sequence.tokens, sequence.prompt_size));
     if (next.ids[i] == LocalNextIds::kEnded)
       continue;
     sequence.tokens.push_back(next.ids[i]);

@@ -13,7 +13,7 @@ namespace millrace {
 /// Decides which rows of which prompts are in the next pass.
 ///
 /// A sequence is started, in the order of arrival, once there are blocks for all that is to be read of it; what the prefix cache
-/// holds is skipped. One that would find much more there as soon as another has been read waits for that one. Of those that are
+/// holds is skipped. One that would soon find much more there, as another is being read, waits for that one. Of those that are
 /// started, the ones with the least left are read first, so that a short prompt passes long ones; the oldest has a quarter of
 /// each pass, so that it comes to its end whatever else arrives.
 class PromptQueue {
@@ -80,6 +80,8 @@ private:
   };
 
   void start(BlockManager& blocks, Pass& pass);
+  /// What others may have of tokens that were read.
+  std::span<const TokenId> to_publish(std::span<const TokenId> tokens, int32_t prompt_size) const;
   std::span<const TokenId> cacheable(const Reading& reading) const;
   bool is_worth_waiting(const Reading& reading, const BlockManager& blocks) const;
   /// Rows that a prompt may have in this pass.

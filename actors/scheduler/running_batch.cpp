@@ -13,6 +13,11 @@ RunningBatch::Running* RunningBatch::find(const SequenceId& id) {
   return found == running_.end() ? nullptr : &*found;
 }
 
+void RunningBatch::admit(LocalSequence sequence) {
+  Running& running = running_.emplace_back(std::move(sequence));
+  running.yields = running.id == yields_;
+}
+
 bool RunningBatch::cancel(const SequenceId& id) {
   Running* sequence = find(id);
   if (!sequence)
@@ -26,8 +31,10 @@ bool RunningBatch::cancel(const SequenceId& id) {
 
 bool RunningBatch::yield(const SequenceId& id) {
   Running* sequence = find(id);
-  if (!sequence)
+  if (!sequence) {
+    yields_ = id; // one at a time: Ledger::yield()
     return false;
+  }
   if (size_t(sequence - running_.data()) < stepping_) {
     sequence->yields = true;
     return false;

@@ -3,6 +3,7 @@
 #include "actors/messages.hpp"
 #include "model/device.hpp"
 
+#include <optional>
 #include <vector>
 
 namespace millrace {
@@ -15,7 +16,7 @@ public:
   /// share_output: whether blocks that hold output may serve others (Device::one_path()).
   explicit RunningBatch(bool share_output) : share_output_(share_output) {}
 
-  void admit(LocalSequence sequence) { running_.push_back(std::move(sequence)); }
+  void admit(LocalSequence sequence);
   /// Drops a sequence and its blocks; false if it is not here.
   bool cancel(const SequenceId& id);
   bool empty() const { return running_.empty(); }
@@ -30,7 +31,8 @@ public:
   /// The rows of all sequences that have blocks for them. apply() comes before the next, unless there are no rows.
   Step plan(BlockManager& blocks);
 
-  /// Takes a sequence out, to be read again later; false if it is in a step, which apply() tells then, or not here.
+  /// Takes a sequence out, to be read again later; false if it is in a step, which apply() tells then, or not here: one that
+  /// comes yields after its first step.
   bool yield(const SequenceId& id);
   struct Applied {
     size_t left = 0;                 // sequences that are gone
@@ -53,6 +55,7 @@ private:
   bool share_output_;
   std::vector<Running> running_; // cancelled ones of the step stay without blocks until apply()
   size_t stepping_ = 0;          // the first so many are in the step
+  std::optional<SequenceId> yields_; // the latest one that was to yield and was not here
 };
 
 } // namespace millrace

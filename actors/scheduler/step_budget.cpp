@@ -26,7 +26,7 @@ double PassFit::rows_within(double seconds) const {
   const double slope = (product_ / weight_ - rows * mean) / std::max(variance, 1e-12);
   // Passes of one size tell no slope, and noise may tell a wrong one: then time is taken to be proportional to rows, which
   // comes to the true size in a few passes from either side.
-  const double proportional = mean / rows;
+  const double proportional = std::max(mean, 1e-12) / rows;
   if (variance < 1 || slope < proportional / 8 || slope > proportional)
     return seconds / proportional;
   return (seconds - (mean - slope * rows)) / slope;
