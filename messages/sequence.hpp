@@ -41,8 +41,9 @@ struct Sequence {
   int32_t scored = 0;                     // prompt tokens whose log-probs were told by an earlier owner
   uint64_t rank = 0;                      // in the order of admission: where blocks lack, the highest gives way
   std::string salt;                       // of the prefix cache: from tenant and cache_salt
+  bool ahead = false;                     // read before others: its tenant has nothing else on the device
   MILLRACE_FIELDS(id, prompt_ids, emitted_ids, max_tokens, sampling, stop, stop_ids, ignore_eos, logprobs,
-                  prompt_logprobs, scored, rank, salt)
+                  prompt_logprobs, scored, rank, salt, ahead)
 };
 
 /// One entry of a distribution.

@@ -36,7 +36,7 @@ void Ledger::admit(Prompt prompt, Time now, std::optional<Time> deadline) {
 
   if (device_lost_)
     return refuse(id, Error::device_lost, "the device died too often and has been given up");
-  if (std::string why = why_busy(prompt.generate, int64_t(length) * n); !why.empty())
+  if (std::string why = why_busy(prompt.generate, int64_t(length) * n, now, deadline); !why.empty())
     return refuse(id, Error::busy, std::move(why));
 
   const Request& request = open(std::move(prompt), now, deadline);
@@ -44,31 +44,51 @@ void Ledger::admit(Prompt prompt, Time now, std::optional<Time> deadline) {
     wait(request, choice);
 }
 
-std::string Ledger::why_busy(const Generate& generate, int64_t tokens) const {
+std::string Ledger::why_busy(const Generate& generate, int64_t tokens, Time now, std::optional<Time> deadline) const {
+  using std::chrono::ceil, std::chrono::seconds;
   if (!admission_.admits(tokens))
     return std::to_string(admission_.requests()) + " requests with " + std::to_string(admission_.size()) +
            " prompt tokens are waiting";
-  const auto held = held_.find(generate.tenant);
-  if (!generate.tenant.empty() && held != held_.end()) {
-    const double share = options_.max_tenant_share;
-    if (double(held->second.tokens + tokens) > share * double(options_.max_queued_tokens) ||
-        double(held->second.requests + 1) > share * double(options_.max_queued_requests))
-      return "the tenant has " + std::to_string(held->second.requests) + " requests with " +
-             std::to_string(held->second.tokens) + " prompt tokens waiting, which is its share of the queue";
+  if (has_share(generate.tenant, tokens)) {
+    const Held& held = held_.at(generate.tenant);
+    return "the tenant has " + std::to_string(held.requests) + " requests with " + std::to_string(held.tokens) +
+           " prompt tokens waiting, which is its share of the queue";
   }
-  const auto wait = wait_of(generate.tenant, tokens);
-  if (options_.max_queue_wait.count() > 0 && wait && *wait > options_.max_queue_wait)
-    return "it would wait for about " + std::to_string(std::chrono::ceil<std::chrono::seconds>(*wait).count()) +
-           " s, at most " + std::to_string(options_.max_queue_wait.count()) + " ms are allowed";
+  const auto wait = wait_of(generate, tokens);
+  if (!wait)
+    return {};
+  const std::string about = "it would wait for about " + std::to_string(ceil<seconds>(*wait).count()) + " s";
+  if (options_.max_queue_wait.count() > 0 && *wait > options_.max_queue_wait)
+    return about + ", at most " + std::to_string(options_.max_queue_wait.count()) + " ms are allowed";
+  // A wait that leaves too little time to run serves nobody, and takes the device from those that would end in time.
+  if (deadline && *wait > (*deadline - now) / 2)
+    return about + ", more than half of the time to its deadline";
   return {};
 }
 
-std::optional<std::chrono::nanoseconds> Ledger::wait_of(const std::string& tenant, int64_t tokens) const {
-  // Tenants are served in turn, so a tenant with little in the queue does not wait for all of it.
+// Its share is of the room that is left and what it has: several greedy tenants leave room, too, and one alone gets max_tenant_share
+// of all (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998).
+bool Ledger::has_share(const std::string& tenant, int64_t tokens) const {
   const auto held = held_.find(tenant);
+  if (tenant.empty() || held == held_.end())
+    return false;
+  const double share = options_.max_tenant_share;
+  const auto is_over = [&](int64_t own, int64_t added, int64_t all, int64_t most) {
+    return double(own + added) * (1 - share) > share * double(most - all - added);
+  };
+  return is_over(held->second.tokens, tokens, admission_.size(), options_.max_queued_tokens) ||
+         is_over(held->second.requests, 1, admission_.requests(), options_.max_queued_requests);
+}
+
+std::optional<std::chrono::nanoseconds> Ledger::wait_of(const Generate& generate, int64_t tokens) const {
+  int64_t before = 0; // as urgent, or more
+  for (const auto& [priority, held] : held_tokens_)
+    before += priority <= generate.priority ? held : 0;
+  // Tenants are served in turn, so a tenant with little in the queue does not wait for all of it.
+  const auto held = held_.find(generate.tenant);
   const int64_t own = tokens + (held == held_.end() ? 0 : held->second.tokens);
   const auto tenants = int64_t(waiting_.active_tenants());
-  return queue_wait_.until(std::min(admission_.size() + tokens, own * std::max<int64_t>(tenants, 1)));
+  return queue_wait_.until(std::min(before + tokens, own * std::max<int64_t>(tenants, 1)));
 }
 
 Ledger::Request& Ledger::open(Prompt prompt, Time now, std::optional<Time> deadline) {
@@ -86,21 +106,24 @@ Ledger::Request& Ledger::open(Prompt prompt, Time now, std::optional<Time> deadl
     choice.since = now;
   }
   request.prompt = std::move(prompt);
-  hold(request.tenant(), request.length() * int64_t(request.choices.size()), 1);
+  hold(request, request.length() * int64_t(request.choices.size()), 1);
   return request;
 }
 
-void Ledger::hold(const std::string& tenant, int64_t tokens, int32_t requests) {
+void Ledger::hold(const Request& request, int64_t tokens, int32_t requests) {
   admission_.add_size(tokens);
   for (int32_t i = 0; i < requests; ++i)
     admission_.add_request();
   for (int32_t i = 0; i > requests; --i)
     admission_.remove_request();
-  Held& held = held_[tenant];
+  Held& held = held_[request.tenant()];
   held.tokens += tokens;
   held.requests += requests;
   if (held.tokens == 0 && held.requests == 0)
-    held_.erase(tenant);
+    held_.erase(request.tenant());
+  const int32_t priority = request.prompt.generate.priority;
+  if ((held_tokens_[priority] += tokens) == 0)
+    held_tokens_.erase(priority);
 }
 
 void Ledger::wait(const Request& request, int32_t choice) {
@@ -156,8 +179,9 @@ void Ledger::refuse(const StreamId& request, Error error, std::string message) {
 std::optional<Sequence> Ledger::next(Time now) {
   if (waiting_.empty() || in_device_ >= options_.max_batch_size)
     return std::nullopt;
-  // Enough to fill two passes; a tenant that has nothing there need not wait for the prompts of others to begin.
-  if (sent_tokens_ >= 2 * int64_t(options_.prefill_chunk) && waiting_.in_device(waiting_.front(now)->tenant) > 0)
+  // Enough to fill two passes; a tenant that has nothing there need not wait for the prompts of others to be read.
+  const bool lacks = waiting_.in_device(waiting_.front(now)->tenant) == 0;
+  if (!lacks && unread_tokens_ >= 2 * int64_t(options_.prefill_chunk))
     return std::nullopt;
   const WaitingChoice first = *waiting_.pop(now);
   Request& request = requests_.at(first.request);
@@ -173,7 +197,13 @@ std::optional<Sequence> Ledger::next(Time now) {
                                     context_length_);
   sequence.scored = request.scored;
   sequence.rank = rank(request, first.choice);
+  sequence.ahead = has_less(request.tenant());
   return sequence;
+}
+
+bool Ledger::has_less(const std::string& tenant) const {
+  const auto tenants = int32_t(waiting_.active_tenants());
+  return tenants > 1 && waiting_.in_device(tenant) <= std::max(options_.max_batch_size / tenants, 1);
 }
 
 uint64_t Ledger::rank(const Request& request, int32_t choice) { return request.number * kMaxChoices + uint64_t(choice); }
@@ -215,8 +245,8 @@ void Ledger::set_state(Request& request, Choice& choice, Choice::State state) {
   const auto waits = [](Choice::State state) { return state == Choice::waiting || state == Choice::sent; };
   const auto in_device = [](Choice::State state) { return state == Choice::sent || state == Choice::running; };
   if (waits(choice.state) != waits(state))
-    hold(request.tenant(), waits(state) ? request.length() : -request.length(), 0);
-  sent_tokens_ += request.length() * ((state == Choice::sent) - (choice.state == Choice::sent));
+    hold(request, waits(state) ? request.length() : -request.length(), 0);
+  const int64_t unread_before = unread(request, choice);
   if (in_device(choice.state) != in_device(state)) {
     const int32_t change = in_device(state) ? 1 : -1;
     in_device_ += change;
@@ -231,6 +261,19 @@ void Ledger::set_state(Request& request, Choice& choice, Choice::State state) {
   if (!in_device(state) && yielding_ == id)
     yielding_.reset();
   choice.state = state;
+  unread_tokens_ += unread(request, choice) - unread_before;
+}
+
+// A long prompt counts as a part of itself, so that short ones are there to pass it.
+int64_t Ledger::unread(const Request& request, const Choice& choice) const {
+  const bool in_device = choice.state == Choice::sent || choice.state == Choice::running;
+  return in_device ? std::min<int64_t>(request.length() - choice.read, (options_.prefill_chunk + 1) / 2) : 0;
+}
+
+void Ledger::set_read(const Request& request, Choice& choice, int32_t tokens) {
+  unread_tokens_ -= unread(request, choice);
+  choice.read = tokens;
+  unread_tokens_ += unread(request, choice);
 }
 
 // ---- from the device ----
@@ -257,11 +300,11 @@ void Ledger::started(const SequenceStarted& started, Time now) {
   const int32_t cached = std::min(started.cached_tokens, int32_t(request.length()));
   if (!std::exchange(choice->refunded, true))
     waiting_.charge(request.tenant(), -cached);
-  choice->read = cached;
+  set_read(request, *choice, cached);
   queue_wait_.note_start(request.length(), now);
   if (!request.began) {
     request.began = now;
-    hold(request.tenant(), 0, -1);
+    hold(request, 0, -1);
     admission_.note_wait(now - request.admitted);
   }
   sink_(Started{.request = id.request,
@@ -277,7 +320,7 @@ void Ledger::progress(const Progress& progress) {
   if (!choice)
     return;
   totals_.prompt_tokens += std::max(progress.processed - choice->read, 0);
-  choice->read = progress.processed;
+  set_read(requests_.at(progress.request), *choice, progress.processed);
   sink_(progress);
 }
 
@@ -351,7 +394,7 @@ bool Ledger::close_if_finished(Request& request, Time now) {
   for (const Choice& choice : request.choices)
     done.generated_tokens += int32_t(choice.emitted_ids.size());
   if (!request.began)
-    hold(request.tenant(), 0, -1);
+    hold(request, 0, -1);
   if (request.deadline)
     deadlines_.erase({*request.deadline, done.request});
   ++totals_.finished;

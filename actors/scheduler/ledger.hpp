@@ -107,18 +107,26 @@ private:
 
   Request& open(Prompt prompt, Time now, std::optional<Time> deadline);
   /// Why a request is not admitted; empty if it is.
-  std::string why_busy(const Generate& generate, int64_t tokens) const;
+  std::string why_busy(const Generate& generate, int64_t tokens, Time now, std::optional<Time> deadline) const;
+  /// Whether the tenant has its share of what may wait.
+  bool has_share(const std::string& tenant, int64_t tokens) const;
   /// How long such a request would wait; nullopt while that is not known.
-  std::optional<std::chrono::nanoseconds> wait_of(const std::string& tenant, int64_t tokens) const;
-  void hold(const std::string& tenant, int64_t tokens, int32_t requests);
+  std::optional<std::chrono::nanoseconds> wait_of(const Generate& generate, int64_t tokens) const;
+  /// Books what a request has in the queue.
+  void hold(const Request& request, int64_t tokens, int32_t requests);
   void wait(const Request& request, int32_t choice);
   void wait_again(Request& request, int32_t choice);
+  /// Whether a tenant has at most its share of the places on the device.
+  bool has_less(const std::string& tenant) const;
   static uint64_t rank(const Request& request, int32_t choice);
   /// The sequences of a request that the device has; it is told to forget them.
   std::vector<SequenceId> forget(const StreamId& id);
   Choice* find(const SequenceId& id);
   void refuse(const StreamId& request, Error error, std::string message);
   void set_state(Request& request, Choice& choice, Choice::State state);
+  void set_read(const Request& request, Choice& choice, int32_t tokens);
+  /// What a choice counts in unread_tokens_.
+  int64_t unread(const Request& request, const Choice& choice) const;
   void emit(const SequenceId& id, SampledToken token);
   /// Ends a choice, and with its last one the request: the reference is dead then.
   void finish(Request& request, Choice& choice, Sampled end, Time now);
@@ -137,14 +145,15 @@ private:
   std::unordered_map<StreamId, Request> requests_;
   FairQueue waiting_;
   std::unordered_map<std::string, Held> held_; // by tenant; none is zero
+  std::map<int32_t, int64_t> held_tokens_;     // by priority; none is zero
   std::set<std::pair<Time, StreamId>> deadlines_;
   // Those that run, by rank, for yield().
   std::map<uint64_t, SequenceId> running_;
   std::optional<SequenceId> yielding_;
   std::deque<std::pair<StreamId, uint32_t>> cancelled_; // the latest ones that a device knew, and their epochs
   uint64_t next_number_ = 0;
-  int32_t in_device_ = 0;   // choices that are sent or running
-  int64_t sent_tokens_ = 0; // of prompts that are sent and not begun
+  int32_t in_device_ = 0;     // choices that are sent or running
+  int64_t unread_tokens_ = 0; // of prompts on the device, half a chunk of each at most
   bool device_lost_ = false;
   int64_t stale_ = 0;
   Totals totals_;

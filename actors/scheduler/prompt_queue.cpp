@@ -9,7 +9,9 @@
 namespace millrace {
 
 void PromptQueue::push(Sequence sequence) {
-  waiting_.emplace_back(std::move(sequence));
+  const auto behind = [](const Reading& reading) { return !reading.sequence.ahead; };
+  const auto place = sequence.ahead ? std::ranges::find_if(waiting_, behind) : waiting_.end();
+  waiting_.emplace(place, std::move(sequence));
 }
 
 bool PromptQueue::cancel(const SequenceId& id) {
@@ -45,17 +47,27 @@ PromptQueue::Pass PromptQueue::plan(BlockManager& blocks, int32_t budget) {
   if (reading_.empty())
     return pass;
 
-  std::vector<Reading*> rest;
+  std::vector<Reading*> ahead, others;
+  for (Reading& reading : reading_)
+    (reading.sequence.ahead ? ahead : others).push_back(&reading);
+  const int32_t kept = others.empty() ? 0 : std::max(budget / 16, 1);
+  add_kind(ahead, pass, std::max(budget - kept, 1));
+  add_kind(others, pass, budget);
+  return pass;
+}
+
+void PromptQueue::add_kind(const std::vector<Reading*>& readings, Pass& pass, int32_t budget) {
+  const int32_t begin = int32_t(pass.rows.size()), room = budget - begin;
+  if (readings.empty() || room <= 0)
+    return;
+  std::vector<Reading*> rest(readings.begin() + 1, readings.end());
   int64_t rest_left = 0;
-  for (Reading& reading : reading_ | std::views::drop(1)) {
-    rest.push_back(&reading);
-    rest_left += reading.left();
-  }
+  for (const Reading* reading : rest)
+    rest_left += reading->left();
   std::ranges::stable_sort(rest, {}, &Reading::left);
-  add_rows(reading_.front(), pass, int32_t(std::max<int64_t>({budget - rest_left, budget / 4, 1})));
+  add_rows(*readings.front(), pass, begin + int32_t(std::max<int64_t>({room - rest_left, room / 4, 1})));
   for (Reading* reading : rest)
     add_rows(*reading, pass, budget);
-  return pass;
 }
 
 void PromptQueue::start(BlockManager& blocks, Pass& pass) {

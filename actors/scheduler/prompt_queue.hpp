@@ -12,10 +12,11 @@ namespace millrace {
 
 /// Decides which rows of which prompts are in the next pass.
 ///
-/// A sequence is started, in the order of arrival, once there are blocks for all that is to be read of it; what the prefix cache
-/// holds is skipped. One that would soon find much more there, as another is being read, waits for that one. Of those that are
-/// started, the ones with the least left are read first, so that a short prompt passes long ones; the oldest has a quarter of
-/// each pass, so that it comes to its end whatever else arrives.
+/// A sequence is started, in the order of arrival and those that read ahead (Sequence::ahead) first, once there are blocks for all
+/// that is to be read of it; what the prefix cache holds is skipped. One that would soon find much more there, as another is being
+/// read, waits for that one. Of those that are started, the ones that read ahead come first, and of each kind the ones with the
+/// least left, so that a short prompt passes long ones; the oldest of each kind has a part of each pass, so that it comes to its
+/// end whatever else arrives.
 class PromptQueue {
 public:
   /// scored_budget: rows of a pass that may want logits for their prompt's log-probs, at least 1. share_output: whether blocks
@@ -87,6 +88,8 @@ private:
   /// Rows that a prompt may have in this pass.
   int32_t share(const Reading& reading, const Pass& pass, int32_t budget) const;
   void add_rows(Reading& reading, Pass& pass, int32_t budget);
+  /// Fills the pass up to the budget; the first, which is the oldest, has a quarter of what is left of it.
+  void add_kind(const std::vector<Reading*>& readings, Pass& pass, int32_t budget);
 
   int32_t scored_budget_;
   bool share_output_;

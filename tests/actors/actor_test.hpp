@@ -2,6 +2,7 @@
 
 #include "actors/graph.hpp"
 #include "tests/actors/fake_device.hpp"
+#include "tests/actors/reader.hpp"
 
 #include <caf/actor_system_config.hpp>
 #include <caf/scheduler/test_coordinator.hpp>
@@ -11,7 +12,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <random>
 
 namespace millrace::testing {
@@ -20,97 +20,6 @@ namespace millrace::testing {
 inline std::shared_ptr<const Tokenizer> tiny_tokenizer(const char* name = "spm-llama") {
   return std::make_shared<Tokenizer>(GgufFile(MILLRACE_TEST_DATA "/vocab/tiny/" + std::string(name) + ".gguf"));
 }
-
-inline StreamId stream_id(int i) {
-  StreamId id;
-  id.bytes[0] = uint8_t(i);
-  id.bytes[1] = uint8_t(i >> 8);
-  return id;
-}
-
-/// What a reader of one choice ends up with.
-struct Output {
-  std::vector<TokenId> ids;
-  std::vector<float> logprobs;
-  std::string text;
-  std::string reason, error;
-  bool operator==(const Output&) const = default;
-};
-
-/// Reads the events of requests as a client would, and checks their order.
-class Reader {
-public:
-  void operator()(const Event& event) {
-    std::visit([this](const auto& held) { take(held); }, event);
-  }
-
-  Output& output(int request, int32_t choice = 0) { return outputs[{stream_id(request), choice}]; }
-
-  std::map<std::pair<StreamId, int32_t>, Output> outputs;
-  std::map<StreamId, Done> done;
-  std::map<StreamId, Rejected> rejected;
-  std::map<StreamId, Started> started; // the last of each request
-  std::map<StreamId, std::vector<PromptToken>> scored;
-  int progress = 0;
-  uint32_t highest_epoch = 0;
-
-private:
-  void expect_open(const StreamId& request) {
-    EXPECT_FALSE(done.contains(request)) << "an event after the end";
-    EXPECT_FALSE(rejected.contains(request)) << "an event after a refusal";
-  }
-  void take(const Started& event) {
-    expect_open(event.request);
-    started[event.request] = event;
-    highest_epoch = std::max(highest_epoch, event.epoch);
-  }
-  void take(const Progress& event) {
-    expect_open(event.request);
-    ++progress;
-  }
-  void take(const PromptLogprobs& event) {
-    expect_open(event.request);
-    EXPECT_EQ(event.choice, 0);
-    EXPECT_TRUE((outputs[{event.request, 0}].ids.empty())) << "the prompt after the output";
-    auto& tokens = scored[event.request];
-    EXPECT_EQ(event.position, int32_t(tokens.size())) << "positions lack or come twice";
-    tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
-  }
-  void take(const Token& event) {
-    expect_open(event.request);
-    Output& output = outputs[{event.request, event.choice}];
-    EXPECT_TRUE(output.reason.empty()) << "a token after the end of its choice";
-    EXPECT_EQ(event.seq, int64_t(output.ids.size())) << "tokens lack or come twice";
-    output.ids.push_back(event.id);
-    output.logprobs.push_back(event.logprob);
-    output.text += event.text;
-  }
-  void take(const Finished& event) {
-    expect_open(event.request);
-    Output& output = outputs[{event.request, event.choice}];
-    EXPECT_TRUE(output.reason.empty()) << "a choice ended twice";
-    EXPECT_EQ(event.seq, int64_t(output.ids.size()));
-    output.reason = event.reason;
-    output.error = event.error;
-    output.text += event.text;
-  }
-  void take(const Done& event) {
-    expect_open(event.request);
-    int32_t tokens = 0;
-    for (const auto& [key, output] : outputs) {
-      if (key.first != event.request)
-        continue;
-      EXPECT_FALSE(output.reason.empty()) << "a choice without an end";
-      tokens += int32_t(output.ids.size());
-    }
-    EXPECT_EQ(event.generated_tokens, tokens);
-    done[event.request] = event;
-  }
-  void take(const Rejected& event) {
-    expect_open(event.request);
-    rejected[event.request] = event;
-  }
-};
 
 /// An actor system without threads: nothing moves until a test calls run().
 class ActorTest : public ::testing::Test {

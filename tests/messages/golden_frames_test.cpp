@@ -160,7 +160,7 @@ template <> Prompt golden() {
 }
 template <> Sequence golden() {
   return {{request(), 1, 3}, {1, 300},     {70000}, 300, sampling(), {"\n\n"}, {2}, true,
-          std::nullopt,      2,            129,     (uint64_t{1} << 40) + 1, "5:gr\u00FCnsalt"};
+          std::nullopt,      2,            129,     (uint64_t{1} << 40) + 1, "5:gr\u00FCnsalt", true};
 }
 template <> SampledToken golden() {
   return {{request(), 1, 3}, 129, 262, {" \xF0\x9F"}, " ", -0.25f, top()};
@@ -207,6 +207,7 @@ template <> Sequence without_scheduling() {
   const Sequence defaults;
   message.rank = defaults.rank;
   message.salt = defaults.salt;
+  message.ahead = defaults.ahead;
   return message;
 }
 template <> ServerStats without_scheduling() {

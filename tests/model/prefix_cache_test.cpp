@@ -242,12 +242,26 @@ TEST_F(PrefixCache, MayFindItsSourceAgainWhenItPublishes) {
   read(count(0, 16));
   Table table = start(count(0, 16)); // 15 of them are copied, the last is fed
   ASSERT_EQ(table->copy()->positions, 15);
+  const BlockId source = table->copy()->from;
   manager->publish(*table, count(0, 16));
-  EXPECT_EQ(table->blocks()[0], table->copy()->from);
+  EXPECT_EQ(table->blocks()[0], source);
   EXPECT_EQ(manager->used(), 1);
   manager->check_integrity();
   table.reset();
   EXPECT_EQ(manager->cached(), 1);
+}
+
+TEST_F(PrefixCache, LetsTheSourceOfACopyGoWhenItPublishes) {
+  use_pool(2);
+  Table first = read(count(0, 16));
+  const Table table = start(count(0, 8) + Tokens{90});
+  ASSERT_TRUE(table->copy());
+  first.reset();
+  EXPECT_FALSE(manager->grow(*table, 17)) << "the only other block may not have been copied yet";
+  manager->publish(*table, count(0, 8) + Tokens{90});
+  EXPECT_FALSE(table->copy());
+  EXPECT_EQ(manager->cached(), 1);
+  EXPECT_TRUE(manager->grow(*table, 17)) << "a sequence alone has the whole pool";
 }
 
 // ---- publishing ----
@@ -733,6 +747,8 @@ private:
   void publish(Running& r, size_t n) {
     n = std::clamp(n, std::min(r.model.path * kBlockSize, r.written), r.written);
     manager_->publish(*r.table, std::span(r.tokens).first(n));
+    if (r.model.source)
+      model_.leave(std::exchange(r.model.source, 0));
     for (; model_.caching && (r.model.path + 1) * kBlockSize <= n; ++r.model.path) {
       const auto first = r.model.histories.begin() + int64_t(r.model.path) * kBlockSize;
       const auto [block, is_new] =

@@ -76,7 +76,7 @@ MESSAGES = dict(
                                      generated_tokens=129, age_ms=F64(12.5), tokens_per_second=F64(0.1))]),
     prompt=dict(generate=dict(GENERATE, prompt=None), token_ids=[1, 300, 70000]),
     sequence=dict(id=SEQUENCE_ID, prompt_ids=[1, 300], emitted_ids=[70000], max_tokens=300, sampling=SAMPLING,
-                  stop=["\n\n"], stop_ids=[2], ignore_eos=True, logprobs=None, prompt_logprobs=2, scored=129, rank=2**40 + 1, salt="5:gr\u00fcnsalt"),
+                  stop=["\n\n"], stop_ids=[2], ignore_eos=True, logprobs=None, prompt_logprobs=2, scored=129, rank=2**40 + 1, salt="5:gr\u00fcnsalt", ahead=True),
     sampled_token=dict(sequence=SEQUENCE_ID, index=129, **TOKEN),
 )
 
