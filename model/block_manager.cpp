@@ -131,6 +131,13 @@ struct BlockManager::State {
       free.push_back(forget(block));
   }
 
+  /// A sequence that needs the last blocks of the pool must not be kept from them by what it has copied.
+  void let_source_go(BlockTable& table) {
+    if (CachedBlock* source = std::exchange(table.source_, nullptr))
+      leave(*source);
+    table.copy_.reset();
+  }
+
   /// Takes a cached leaf out of the tree; returns its block.
   BlockId forget(CachedBlock& block) {
     assert(block.users == 0 && block.children.empty());
@@ -300,6 +307,7 @@ void BlockManager::publish(BlockTable& table, std::span<const TokenId> tokens) {
   State& state = *state_;
   std::vector<CachedBlock*>& path = table.path_;
   assert(table.root_ && table.manager_.get() == this && tokens.size() <= table.blocks_.size() * kBlockSize);
+  state.let_source_go(table);
   if (!state.caching)
     return;
   path.reserve(table.blocks_.capacity()); // seldom, as that grows by factors
@@ -329,8 +337,7 @@ void BlockManager::release(BlockTable& table) {
   // Backwards, so that the next sequence gets the blocks in the same order, and the cache loses the last ones first.
   for (size_t i = table.blocks_.size(); i-- > table.path_.size();)
     state.free.push_back(table.blocks_[i]);
-  if (table.source_)
-    state.leave(*table.source_);
+  state.let_source_go(table);
   for (size_t i = table.path_.size(); i-- > 0;)
     state.leave(*table.path_[i]);
   if (table.root_) {

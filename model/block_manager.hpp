@@ -38,7 +38,7 @@ public:
   std::span<const BlockId> blocks() const { return blocks_; }
   /// Positions at the front that the cache had when the table was made, those to be copied included.
   int32_t cached() const { return cached_; }
-  /// What is to be copied before the first pass. Its source is kept for as long as this table.
+  /// What is to be copied before the first pass. Its source is kept until publish(), or for as long as this table.
   const std::optional<BlockCopy>& copy() const { return copy_; }
 
 private:
@@ -96,8 +96,8 @@ public:
   int32_t lookup(std::span<const TokenId> tokens, std::string_view salt) const;
   /// Lets a table cover so many positions; false, and nothing is changed, if there are not enough blocks.
   bool grow(BlockTable& table, int64_t positions);
-  /// The first tokens.size() positions of the table hold these tokens, and their numbers are finite: its full blocks may serve
-  /// others, from now on. `tokens` begins with what was published of it before. Where another table was faster, this one takes
+  /// The first tokens.size() positions of the table hold these tokens, the copied ones included, and their numbers are finite: its
+  /// full blocks may serve others, from now on. `tokens` begins with what was published of it before. Where another table was faster, this one takes
   /// that block in exchange for its own: their bits are equal.
   void publish(BlockTable& table, std::span<const TokenId> tokens);
 
