@@ -121,7 +121,7 @@ void add_serving(CLI::App& command, ServeOptions& options) {
   add_int(command, "--ageing", options.ageing_s, 1, kMaxSeconds,
           "Seconds of waiting that make a request one level of priority more urgent [10]");
   command.add_flag("--measure-peaks", options.measure_peaks,
-                   "Measure at start what the machine can do, so that metrics tell how near to it the model runs");
+                   "Measure the machine at start (3 s), so that metrics tell how near its peaks the model runs");
   add_int(command, "--grace", options.grace, 0, kMaxSeconds, "Seconds that running requests get to end [30]");
   add_text(command, "--config", options.config, "FILE",
            "More of these flags, as `max-batch = 32`; the command line goes first")
