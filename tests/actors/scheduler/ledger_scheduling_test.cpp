@@ -199,28 +199,31 @@ TEST_F(Scheduling, WhatTheCacheHeldIsNotCharged) {
 
 TEST_F(Scheduling, APromptIsChargedOnceHoweverOftenItIsRead) {
   use({.max_batch_size = 1});
+  admit(prompt(11, 200, {.tenant = "b"}));
+  end(begin());
   admit(prompt(1, 100, {.tenant = "a"}));
   for (int i = 0; i < 3; ++i) {
     run();
     ledger->take_back();
   }
   end(run());
-  admit(prompt(11, 1, {.tenant = "b"}));
-  for (int id = 2; id <= 4; ++id)
-    admit(prompt(id, 1, {.tenant = "a"}));
-  EXPECT_EQ(begin().request, stream_id(11));
+  admit(prompt(12, 10, {.tenant = "b"}));
+  admit(prompt(2, 10, {.tenant = "a"}));
+  EXPECT_EQ(next(), 2) << "108 of it were served, and 200 of the other";
 }
 
 TEST_F(Scheduling, WhatTheCacheHeldIsGivenBackOnceHoweverOftenItIsRead) {
   use({.max_batch_size = 1});
   admit(prompt(1, 100, {.tenant = "a"}));
+  admit(prompt(2, 10, {.tenant = "a"}));
   for (int i = 0; i < 5; ++i) { // the device dies before the first token, again and again
-    begin(60);
+    EXPECT_EQ(begin(60).request, stream_id(1));
     ledger->take_back();
   }
-  end(begin(60)); // 100 - 60, as much as newcomers have
+  const SequenceId id = begin(60); // 100 - 60, where newcomers begin
+  generate(id, 0, 1);
+  end(id);
   admit(prompt(11, 10, {.tenant = "b"}));
-  admit(prompt(2, 10, {.tenant = "a"}));
   EXPECT_EQ(next(), 11);
 }
 
@@ -341,6 +344,24 @@ TEST_F(QueueWaitRefusal, ATenantWithLittleInTheQueueDoesNotWaitForAllOfIt) {
   EXPECT_NE(refusal(102), "") << "140 tokens";
   admit(prompt(103, 1));
   EXPECT_NE(refusal(103), "");
+}
+
+TEST_F(QueueWaitRefusal, AnUrgentOneDoesNotWaitForThoseBehindIt) {
+  serve(10, 20);
+  admit(prompt(101, 100, {.priority = -1}));
+  EXPECT_EQ(refusal(101), "");
+  admit(prompt(102, 1, {.priority = -1}));
+  EXPECT_NE(refusal(102), "") << "for the other urgent one it does";
+}
+
+TEST_F(QueueWaitRefusal, RefusesWhatWouldWaitForHalfOfTheTimeToItsDeadline) {
+  serve(10, 5);
+  admit(prompt(101, 10), now + 12s);
+  EXPECT_EQ(refusal(101), "") << "it waits for 6 s";
+  ledger->cancel(stream_id(101), now);
+  admit(prompt(102, 10), now + 12s - 1ms);
+  EXPECT_EQ(refusal(102), "it would wait for about 6 s, more than half of the time to its deadline");
+  EXPECT_EQ(reader.rejected[stream_id(102)].error, "busy");
 }
 
 // ---- deadlines ----
@@ -491,6 +512,20 @@ TEST_F(Scheduling, APreemptedOneDoesNotCountAgainAsARequestThatWaits) {
   EXPECT_EQ(refusal(3), "") << "two that have never begun";
   admit(prompt(4));
   EXPECT_NE(refusal(4), "");
+}
+
+TEST_F(Scheduling, ARequestThatEndedBeforeItBeganDoesNotWait) {
+  use({.max_queued_requests = 1});
+  for (const auto time : {0s, 1s, 2s}) {
+    admit(prompt(1), now + time);
+    EXPECT_EQ(refusal(1), "");
+    if (time == 0s)
+      ledger->cancel(stream_id(1), now);
+    ledger->expire(now + time);
+    reader = {};
+  }
+  admit(prompt(1));
+  EXPECT_EQ(refusal(1), "");
 }
 
 TEST_F(Scheduling, RanksAreInTheOrderOfAdmission) {
