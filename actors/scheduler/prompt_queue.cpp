@@ -7,10 +7,19 @@
 #include <ranges>
 
 namespace millrace {
+namespace {
+
+/// So many sequences that read ahead may pass one that waits for blocks: else their endless stream would take all there are.
+constexpr int32_t kMostPassed = 16;
+
+} // namespace
 
 void PromptQueue::push(Sequence sequence) {
-  const auto behind = [](const Reading& reading) { return !reading.sequence.ahead; };
-  const auto place = sequence.ahead ? std::ranges::find_if(waiting_, behind) : waiting_.end();
+  const auto stays = [](const Reading& reading) { return reading.sequence.ahead || reading.passed >= kMostPassed; };
+  const auto place =
+      sequence.ahead ? std::find_if(waiting_.rbegin(), waiting_.rend(), stays).base() : waiting_.end();
+  for (auto reading = place; reading != waiting_.end(); ++reading)
+    ++reading->passed;
   waiting_.emplace(place, std::move(sequence));
 }
 

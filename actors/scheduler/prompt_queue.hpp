@@ -12,9 +12,9 @@ namespace millrace {
 
 /// Decides which rows of which prompts are in the next pass.
 ///
-/// A sequence is started, in the order of arrival and those that read ahead (Sequence::ahead) first, once there are blocks for all
-/// that is to be read of it; what the prefix cache holds is skipped. One that would soon find much more there, as another is being
-/// read, waits for that one. Of those that are started, the ones that read ahead come first, and of each kind the ones with the
+/// A sequence is started, in the order of arrival, once there are blocks for all that is to be read of it; one that reads ahead
+/// (Sequence::ahead) passes those that do not, but only so many pass one. What the prefix cache holds is skipped. One that would
+/// soon find much more there, as another is being read, waits for that one. Of those that are started, the ones that read ahead come first, and of each kind the ones with the
 /// least left, so that a short prompt passes long ones; the oldest of each kind has a part of each pass, so that it comes to its
 /// end whatever else arrives.
 class PromptQueue {
@@ -76,6 +76,7 @@ private:
     std::shared_ptr<BlockTable> blocks = nullptr;
     int32_t read = 0;      // rows that are in the cache
     int32_t planned = 0;   // rows of the planned pass
+    int32_t passed = 0;    // by so many sequences, while it waited
     int32_t scored;        // tokens of the prompt that need no log-prob any more
     size_t logits_row = 0; // of the last row, in the pass that ends
   };

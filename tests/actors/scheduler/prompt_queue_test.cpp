@@ -346,6 +346,19 @@ TEST_F(PromptQueueTest, OutputComesFromTheCacheWhereItMay) {
   }
 }
 
+TEST_F(PromptQueueTest, OutputIsReadAgainWhereItMayNotComeFromTheCache) {
+  for (bool share_output : {true, false}) {
+    use_pool(100);
+    running.clear();
+    queue = PromptQueue(100, share_output);
+    queue.push(sequence(1, count(0, 20) + count(500, 30)));
+    read();
+    queue.push(sequence(2, count(0, 20), count(500, 30)));
+    EXPECT_EQ(plan().started[0].cached, share_output ? 48 : 20) << "of another's prompt";
+    finish_pass();
+  }
+}
+
 TEST_F(PromptQueueTest, ScoredTokensAreReadWhateverTheCacheHolds) {
   push(1, 48);
   read();
@@ -467,6 +480,58 @@ TEST_F(PromptQueueTest, ManyEqualPromptsAreReadOnce) {
   }
   EXPECT_EQ(rows, 65u + 9);
   EXPECT_EQ(blocks->used(), 4 + 10);
+}
+
+// ---- reading ahead ----
+
+class ReadingAhead : public PromptQueueTest {
+protected:
+  void push_ahead(int id, size_t length) {
+    Sequence made = sequence(id, count(1000 * id, length));
+    made.ahead = true;
+    queue.push(made);
+  }
+};
+
+TEST_F(ReadingAhead, StartsBeforeThoseThatWait) {
+  push(1, 5);
+  push_ahead(2, 5);
+  push(3, 5);
+  push_ahead(4, 5);
+  EXPECT_EQ(started(plan()), (Ids{2, 4, 1, 3}));
+}
+
+TEST_F(ReadingAhead, IsReadBeforeShorterOnes) {
+  push(1, 10);
+  push_ahead(2, 100);
+  EXPECT_EQ(read(32), (Rows{{1, 2}, {2, 30}})) << "a sixteenth is kept for the others";
+  EXPECT_EQ(read(32), (Rows{{1, 2}, {2, 30}}));
+}
+
+TEST_F(ReadingAhead, LeavesTheOthersWhatItDoesNotNeed) {
+  push(1, 100);
+  push(2, 20);
+  push_ahead(3, 8);
+  EXPECT_EQ(read(48), (Rows{{1, 20}, {2, 20}, {3, 8}}));
+}
+
+TEST_F(ReadingAhead, OnlySoManyPassOneThatWaits) {
+  use_pool(1);
+  auto other = blocks->allocate(16);
+  push(1, 5);
+  for (int id = 2; id < 30; ++id)
+    push_ahead(id, 1);
+  other.reset();
+  Ids order;
+  while (!queue.idle()) {
+    const Ids next = started(plan());
+    order.insert(order.end(), next.begin(), next.end());
+    finish_pass();
+  }
+  EXPECT_EQ(order.size(), 29u);
+  EXPECT_EQ(order[0], 2);
+  EXPECT_EQ(order[16], 1);
+  EXPECT_TRUE(std::ranges::is_sorted(order.begin() + 17, order.end()));
 }
 
 // ---- cancelling ----

@@ -204,16 +204,14 @@ TEST(SchedulerProperties, WhateverIsCancelledOrDies) {
   }));
 }
 
-/// Until the requests 1 … n have ended, beside tenants that have always another urgent request; how many passes that took.
-int64_t passes_beside_a_stream(World& world, int n, const std::function<Prompt(int)>& stream) {
+/// Until these requests have ended, beside a stream that began before them and has always six more; how many passes that took.
+int64_t passes_beside_a_stream(World& world, const std::vector<Prompt>& prompts, const std::function<Prompt(int)>& stream) {
   int next_id = 1000;
+  bool admitted = false;
   std::vector<StreamId> open;
   const auto ended = [&](const StreamId& id) { return world.reader.done.contains(id); };
   const auto all_ended = [&] {
-    for (int id = 1; id <= n; ++id)
-      if (!ended(stream_id(id)))
-        return false;
-    return true;
+    return std::ranges::all_of(prompts, [&](const Prompt& prompt) { return ended(prompt.generate.request); });
   };
   while (!all_ended()) {
     std::erase_if(open, ended);
@@ -223,6 +221,11 @@ int64_t passes_beside_a_stream(World& world, int n, const std::function<Prompt(i
     }
     for (int i = 0; i < 10; ++i)
       world.step();
+    if (!admitted && world.passes() > 20) {
+      admitted = true;
+      for (const Prompt& prompt : prompts)
+        world.admit(prompt);
+    }
     if (world.passes() > world.max_passes)
       break;
   }
@@ -239,9 +242,9 @@ TEST(SchedulerProperties, NobodyStarvesBesideAnEndlessStreamOfUrgentRequests) {
     World world(options);
     world.max_passes = 3000;
     std::vector<Prompt> prompts;
-    for (Happening& h : all)
-      world.admit(prompts.emplace_back(to_prompt(h, int(prompts.size()) + 1)));
-    const auto passes = passes_beside_a_stream(world, int(prompts.size()), [&](int id) {
+    for (const Happening& h : all)
+      prompts.push_back(to_prompt(h, int(prompts.size()) + 1));
+    const auto passes = passes_beside_a_stream(world, prompts, [](int id) {
       Happening h{.length = 10 + id % 7, .max_tokens = 5 + id % 11, .priority = -5};
       h.tenant = 10 + id % 2;
       return to_prompt(h, id);
@@ -255,6 +258,28 @@ TEST(SchedulerProperties, NobodyStarvesBesideAnEndlessStreamOfUrgentRequests) {
     }
     world.run();
   }));
+}
+
+TEST(SchedulerProperties, APromptThatNeedsThePoolStartsBesideAnEndlessStreamThatIsReadAhead) {
+  // Its tenant has more than its share of the device when it is given out, so those of the others are read ahead of it.
+  World::Options options;
+  options.blocks = 8;
+  options.context_length = options.blocks * kBlockSize;
+  options.scheduler.max_batch_size = 6;
+  options.scheduler.max_queued_tokens = 1'000'000;
+  options.scheduler.max_tenant_share = 1;
+  options.scheduler.max_queue_wait = 0ms;
+  for (options.seed = 0; options.seed < 10; ++options.seed) {
+    World world(options);
+    world.max_passes = 2000;
+    std::vector<Prompt> prompts;
+    for (const int length : {10, 10, 10, 100})
+      prompts.push_back(to_prompt({.length = length, .max_tokens = 20, .tenant = 1}, int(prompts.size()) + 1));
+    const auto passes = passes_beside_a_stream(world, prompts, [](int id) {
+      return to_prompt({.length = 10 + id % 7, .max_tokens = 10 + id % 11, .tenant = 2 + id % 12}, id);
+    });
+    EXPECT_LE(passes, world.max_passes) << "it waits for blocks, while others take them again and again";
+  }
 }
 
 } // namespace
